@@ -1,0 +1,5 @@
+"""The one exception a user's mistake raises: a single sentence that names the key, the value and what would be right."""
+
+
+class AdafedError(ValueError):
+    """Bad input, told in one sentence; the command line prints it without a traceback and exits with 2."""
