@@ -1,4 +1,4 @@
-"""The one exception a user's mistake raises: a single sentence that names the key, the value and what would be right."""
+"""The one exception a user's mistake raises: a sentence that names the key, the value and what would be right."""
 
 
 class AdafedError(ValueError):

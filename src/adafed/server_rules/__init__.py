@@ -1,0 +1,25 @@
+"""Server rules: one file each. Importing this package registers them all."""
+
+from adafed.server_rules import adafed, afl, fcfc, fedavg, fedfa, fedfv, fedmgda, gifair, qffl, term
+from adafed.server_rules.base import Answer, Facts, Rule
+from adafed.server_rules.registry import RULES, register, rule, rules
+
+__all__ = [
+    "RULES",
+    "Answer",
+    "Facts",
+    "Rule",
+    "adafed",
+    "afl",
+    "fcfc",
+    "fedavg",
+    "fedfa",
+    "fedfv",
+    "fedmgda",
+    "gifair",
+    "qffl",
+    "register",
+    "rule",
+    "rules",
+    "term",
+]

@@ -1,0 +1,179 @@
+"""Server optimisers: what is done with the direction d that a rule found. All step *against* d.
+
+The pseudo-gradient is g = theta - theta_k, so descent is theta - rate * (...); the paper prints FedAdam with a plus
+sign beside the same g, which would climb. Constants are those of Reddi et al. 2021: beta1 = 0.9, beta2 = 0.99,
+tau = 1e-3, no bias correction, v_0 = 0. State goes in and comes out, so saving it is enough to resume.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+import torch
+
+from adafed.registry import Registry, at_least, below
+
+Moments = dict[str, torch.Tensor]
+
+
+class ServerOptimizer(Protocol):
+    """One server step: new parameters and new state from the old ones, the direction and the rate of the round."""
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+
+    def step(
+        self,
+        parameters: torch.Tensor,
+        direction: torch.Tensor,
+        rate: float,
+        state: Mapping[str, torch.Tensor],
+    ) -> tuple[torch.Tensor, Moments]: ...
+
+
+OPTIMIZERS: Registry[ServerOptimizer] = Registry("server optimiser")
+optimizers = OPTIMIZERS.names
+optimizer = OPTIMIZERS.make
+
+
+def _moment(state: Mapping[str, torch.Tensor], key: str, like: torch.Tensor, initial: float = 0.0) -> torch.Tensor:
+    return state[key] if key in state else torch.full_like(like, initial)
+
+
+@OPTIMIZERS.register("sgd")
+@dataclass(frozen=True)
+class SGD:
+    """theta - rate * m with m <- momentum * m + d: heavy ball, FedFA's server momentum in its textbook form."""
+
+    name: ClassVar[str]
+    summary: ClassVar[str] = "theta - rate * d, with optional heavy-ball momentum"
+    momentum: float = 0.0
+
+    def __post_init__(self) -> None:
+        below("sgd: momentum", self.momentum, 1.0)
+
+    def step(
+        self,
+        parameters: torch.Tensor,
+        direction: torch.Tensor,
+        rate: float,
+        state: Mapping[str, torch.Tensor],
+    ) -> tuple[torch.Tensor, Moments]:
+        if not self.momentum:
+            return torch.add(parameters, direction, alpha=-rate), {}
+        first = torch.add(direction, _moment(state, "first", direction), alpha=self.momentum)
+        return torch.add(parameters, first, alpha=-rate), {"first": first}
+
+
+@OPTIMIZERS.register("fedfa-easyfl")
+@dataclass(frozen=True)
+class EasyFLMomentum:
+    """FedFA's momentum as easyFL's code has it: theta - rate * (d - lr * m), m <- momentum m + (1 - momentum) d.
+
+    It *subtracts* the running mean of the steps, a mild anti-momentum. That is what produced the published FedFA rows.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str] = "FedFA's momentum as easyFL's code has it (opposite sign)"
+    momentum: float = 0.5
+    lr: float = 0.1
+
+    def __post_init__(self) -> None:
+        below("fedfa-easyfl: momentum", self.momentum, 1.0)
+        at_least("fedfa-easyfl: lr", self.lr, 0.0)
+
+    def step(
+        self,
+        parameters: torch.Tensor,
+        direction: torch.Tensor,
+        rate: float,
+        state: Mapping[str, torch.Tensor],
+    ) -> tuple[torch.Tensor, Moments]:
+        first = _moment(state, "first", direction) * self.momentum + (1.0 - self.momentum) * direction
+        return parameters - rate * (direction - self.lr * first), {"first": first}
+
+
+@dataclass(frozen=True)
+class _Adaptive:
+    """theta - rate * m / (sqrt(v) + tau); the four methods differ in how v moves."""
+
+    name: ClassVar[str]
+    beta1: float = 0.9
+    beta2: float = 0.99
+    tau: float = 1e-3
+    initial: float = 0.0  # v before the first round; the proofs of Reddi et al. take tau^2
+    bias_correction: bool = False
+
+    def __post_init__(self) -> None:
+        below(f"{self.name}: beta1", self.beta1, 1.0)
+        below(f"{self.name}: beta2", self.beta2, 1.0)
+        at_least(f"{self.name}: tau", self.tau, 0.0, strictly=True)
+        at_least(f"{self.name}: initial", self.initial, 0.0)
+
+    def second_moment(self, second: torch.Tensor, square: torch.Tensor) -> torch.Tensor:
+        return self.beta2 * second + (1.0 - self.beta2) * square
+
+    def step(
+        self,
+        parameters: torch.Tensor,
+        direction: torch.Tensor,
+        rate: float,
+        state: Mapping[str, torch.Tensor],
+    ) -> tuple[torch.Tensor, Moments]:
+        first = self.beta1 * _moment(state, "first", direction) + (1.0 - self.beta1) * direction
+        second = self.second_moment(_moment(state, "second", direction, self.initial), direction.square())
+        moments = {"first": first, "second": second}
+        if self.bias_correction:  # Kingma and Ba; tau stays outside the correction, as in Keras
+            steps = _moment(state, "steps", torch.zeros(1, dtype=torch.float64)) + 1.0
+            moments["steps"] = steps
+            rate *= float((1.0 - self.beta2**steps).sqrt() / (1.0 - self.beta1**steps))
+        denominator = self._denominator(second, state, moments)
+        return parameters - rate * (first / denominator.sqrt().add_(self.tau)), moments
+
+    def _denominator(self, second: torch.Tensor, state: Mapping[str, torch.Tensor], moments: Moments) -> torch.Tensor:
+        return second
+
+
+@OPTIMIZERS.register("adam")
+@dataclass(frozen=True)
+class Adam(_Adaptive):
+    """FedAdam: v <- beta2 v + (1 - beta2) d^2."""
+
+    summary: ClassVar[str] = "FedAdam"
+
+
+@OPTIMIZERS.register("yogi")
+@dataclass(frozen=True)
+class Yogi(_Adaptive):
+    """FedYogi: v <- v - (1 - beta2) d^2 sign(v - d^2)."""
+
+    summary: ClassVar[str] = "FedYogi"
+
+    def second_moment(self, second: torch.Tensor, square: torch.Tensor) -> torch.Tensor:
+        return second - (1.0 - self.beta2) * square * torch.sign(second - square)
+
+
+@OPTIMIZERS.register("adagrad")
+@dataclass(frozen=True)
+class Adagrad(_Adaptive):
+    """FedAdagrad: v <- v + d^2, and no first moment (beta1 = 0)."""
+
+    summary: ClassVar[str] = "FedAdagrad"
+    beta1: float = 0.0
+
+    def second_moment(self, second: torch.Tensor, square: torch.Tensor) -> torch.Tensor:
+        return second + square
+
+
+@OPTIMIZERS.register("amsgrad")
+@dataclass(frozen=True)
+class AMSGrad(_Adaptive):
+    """FedAMSGrad: Adam's v, but the denominator never falls: v_max <- max(v_max, v)."""
+
+    summary: ClassVar[str] = "FedAMSGrad"
+
+    def _denominator(self, second: torch.Tensor, state: Mapping[str, torch.Tensor], moments: Moments) -> torch.Tensor:
+        moments["largest"] = torch.maximum(_moment(state, "largest", second, self.initial), second)
+        return moments["largest"]

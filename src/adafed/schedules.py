@@ -1,0 +1,83 @@
+"""How the server's rate eta_t goes over the rounds t = 1, 2, ...; the convergence theorems ask for certain ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import sqrt
+from typing import ClassVar, Protocol
+
+from adafed.registry import Registry, at_least
+
+
+class Schedule(Protocol):
+    """A factor for each round; the rate is the base rate times it."""
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+
+    def __call__(self, round: int) -> float: ...
+
+
+SCHEDULES: Registry[Schedule] = Registry("rate schedule")
+schedules = SCHEDULES.names
+schedule = SCHEDULES.make
+
+
+@SCHEDULES.register("constant")
+@dataclass(frozen=True)
+class Constant:
+    name: ClassVar[str]
+    summary: ClassVar[str] = "the same rate in every round"
+
+    def __call__(self, round: int) -> float:
+        return 1.0
+
+
+@SCHEDULES.register("1/t")
+@dataclass(frozen=True)
+class Harmonic:
+    """sum eta_t diverges and sum eta_t^2 converges: what Theorem 5 (e = 1, GD) asks for. `after` delays the decay."""
+
+    name: ClassVar[str]
+    summary: ClassVar[str] = "1/t, or 1/(1 + (t-1)/after): the rate of the theorem on e = 1 GD"
+    after: float = 1.0
+
+    def __post_init__(self) -> None:
+        at_least("1/t: after", self.after, 0.0, strictly=True)
+
+    def __call__(self, round: int) -> float:
+        return 1.0 / (1.0 + (round - 1) / self.after)
+
+
+@SCHEDULES.register("1/sqrt(t)")
+@dataclass(frozen=True)
+class InverseRoot:
+    """eta_t -> 0 with a diverging sum: what the theorems on e = 1 SGD and e > 1 GD ask for."""
+
+    name: ClassVar[str]
+    summary: ClassVar[str] = "1/sqrt(t): the rate of the theorems on e = 1 SGD and e > 1 GD"
+    after: float = 1.0
+
+    def __post_init__(self) -> None:
+        at_least("1/sqrt(t): after", self.after, 0.0, strictly=True)
+
+    def __call__(self, round: int) -> float:
+        return 1.0 / sqrt(1.0 + (round - 1) / self.after)
+
+
+@SCHEDULES.register("step")
+@dataclass(frozen=True)
+class Step:
+    """Multiplied by `factor` every `every` rounds; FedMGDA+'s authors used 0.89 every 100."""
+
+    name: ClassVar[str]
+    summary: ClassVar[str] = "multiplied by factor every so many rounds"
+    factor: float = 0.89
+    every: int = 100
+
+    def __post_init__(self) -> None:
+        at_least("step: factor", self.factor, 0.0, strictly=True)
+        at_least("step: every", self.every, 1)
+
+    def __call__(self, round: int) -> float:
+        return float(self.factor ** ((round - 1) // self.every))

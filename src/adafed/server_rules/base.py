@@ -1,0 +1,127 @@
+"""What a server rule is: K small facts in, K coefficients out.
+
+A rule never sees the updates. It sees the facts below, among them (if it asks) the Gram matrix of the updates, and
+answers with coefficients y; the direction is d = sum of y_k g_k and the new model is theta - eta_t d.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from adafed.errors import AdafedError
+from adafed.registry import described
+
+Vector = npt.NDArray[np.float64]
+Matrix = npt.NDArray[np.float64]
+Need = str
+"""One of "losses", "sizes", "accuracies", "local_lr", "norms", "gram"."""
+Numbers = dict[str, Any]
+"""A rule's state: numbers, strings, lists and dicts only, so that it goes through JSON unchanged."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a rule may know of one round. Facts the rule does not need may be None.
+
+    `gram` has a row for each client of the cohort, followed by one for each remembered vector (`memory`, as pairs of
+    client and round), for the rules that look back. `norms` are the updates' lengths ||g_k||.
+    """
+
+    clients: tuple[str, ...]
+    round: int = 1
+    losses: Vector | None = None
+    sizes: Vector | None = None
+    accuracies: Vector | None = None
+    local_lr: float | None = None
+    federation: int | None = None
+    norms: Vector | None = None
+    gram: Matrix | None = None
+    memory: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def count(self) -> int:
+        return len(self.clients)
+
+    def order_by_loss(self) -> list[int]:
+        """The cohort in ascending order of loss; ties by client id, so that the order of arrival never matters."""
+        losses = self.need_losses()
+        return sorted(range(self.count), key=lambda k: (losses[k], client_key(self.clients[k])))
+
+    def need_losses(self) -> Vector:
+        return _present(self.losses, "losses")
+
+    def need_sizes(self) -> Vector:
+        return _present(self.sizes, "sizes")
+
+    def need_accuracies(self) -> Vector:
+        return _present(self.accuracies, "accuracies")
+
+    def need_norms(self) -> Vector:
+        return _present(self.norms, "norms")
+
+    def need_gram(self) -> Matrix:
+        return _present(self.gram, "gram")
+
+
+def _present(value: npt.NDArray[np.float64] | None, name: str) -> npt.NDArray[np.float64]:
+    if value is None:
+        raise AdafedError(f"this rule needs {name} of every client and got none")
+    return value
+
+
+def client_key(client: str) -> tuple[int, int, str]:
+    """Sorts ids that are numbers by value, and before all others."""
+    return (0, int(client), "") if client.isdecimal() else (1, 0, client)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A rule's answer: one coefficient for each row it was shown, its next state, and notes for the diagnostics."""
+
+    coefficients: Vector
+    state: Numbers = field(default_factory=dict)
+    notes: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Rule(ABC):
+    """Base of all rules: a frozen dataclass whose fields are its options.
+
+    `summary` is the line that `adafed list` prints. `degree` is the power of c by which d grows when every update is
+    multiplied by c (None: no such law). `grid` holds the values the paper searched, for `adafed tune`.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    degree: ClassVar[int | None] = 1
+    presets: ClassVar[dict[str, dict[str, Any]]] = {}
+    grid: ClassVar[dict[str, tuple[float, ...]]] = {}
+
+    @property
+    @abstractmethod
+    def needs(self) -> frozenset[Need]:
+        """The facts without which the rule cannot answer."""
+
+    @property
+    def remembers(self) -> int:
+        """For how many rounds the caller must keep the clients' updates; they come back as extra rows of the Gram."""
+        return 0
+
+    def initial_state(self) -> Numbers:
+        return {}
+
+    @abstractmethod
+    def answer(self, facts: Facts, state: Numbers) -> Answer:
+        """The coefficients for this round. Pure: the same facts and state give the same answer."""
+
+    def options(self) -> dict[str, Any]:
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+
+    def __str__(self) -> str:
+        return described(self)

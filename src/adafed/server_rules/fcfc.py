@@ -1,0 +1,49 @@
+"""FCFC (Cui et al. 2021), its performance-consistency part: the worst client's loss is minimised, through a smooth
+maximum that sharpens; then, if asked, all clients are improved together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from adafed.algebra.hulls import simplex_point
+from adafed.registry import at_least
+from adafed.server_rules.base import Answer, Facts, Need, Numbers, Rule
+from adafed.server_rules.registry import register
+
+
+@register("fcfc")
+@dataclass(frozen=True)
+class FCFC(Rule):
+    """Minimises delta_t log sum_k exp(F_k / delta_t), which tends to max_k F_k: y = softmax(F / delta_t).
+
+    delta_t = delta * decay^(t-1), but at least `smallest`. The AdaFed paper cites the method as a version of AFL and
+    does not run it; its constraint on demographic groups has no counterpart here. From round `pareto_from` on (0:
+    never) the second stage takes the shortest vector of the updates' convex hull, which raises no client's loss to
+    first order; the smooth maximum's own gradient lies in that hull, so it adds no constraint.
+    """
+
+    summary = "smooth maximum of the losses, sharpened over the rounds"
+    delta: float = 1.0
+    decay: float = 0.99
+    smallest: float = 0.05
+    pareto_from: int = 0
+
+    def __post_init__(self) -> None:
+        at_least("fcfc: delta", self.delta, 0.0, strictly=True)
+        at_least("fcfc: decay", self.decay, 0.0, strictly=True)
+        at_least("fcfc: smallest", self.smallest, 0.0, strictly=True)
+        at_least("fcfc: pareto_from", self.pareto_from, 0)
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        return frozenset({"losses"} | ({"gram"} if self.pareto_from else set()))
+
+    def answer(self, facts: Facts, state: Numbers) -> Answer:
+        if self.pareto_from and facts.round >= self.pareto_from:
+            return Answer(simplex_point(facts.need_gram(), np.ones(facts.count)), notes={"stage": "pareto"})
+        delta = max(self.delta * self.decay ** (facts.round - 1), self.smallest)
+        losses = facts.need_losses()
+        weights = np.exp((losses - losses.max()) / delta)
+        return Answer(weights / weights.sum(), notes={"stage": "worst client", "delta": delta})

@@ -1,0 +1,50 @@
+"""TERM (Li et al. 2021): client-level tilted empirical risk, an exponential of the loss sets the weight."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from adafed.registry import at_least, one_of
+from adafed.server_rules.base import Answer, Facts, Need, Numbers, Rule
+from adafed.server_rules.registry import register
+
+
+@register("term")
+@dataclass(frozen=True)
+class TERM(Rule):
+    """Minimises (1/t) log mean_k exp(t F_k): y_k = exp(t F_k) / sum exp(t F). t = 0 is the plain average, t < 0 robust.
+
+    `weighted=True` multiplies by the sample counts. `variant="reference"` is the published code's step: the normaliser
+    is a running mean over rounds (each relative to its own largest loss), and the result is averaged once more over the
+    cohort, so in steady state the step is K times smaller than the softmax one.
+    """
+
+    summary = "softmax of the losses, tilted by t"
+    grid = {"t": (0.1, 0.5, 1.0, 2.0, 5.0)}
+    t: float = 0.5
+    weighted: bool = False
+    variant: Literal["softmax", "reference"] = "softmax"
+
+    def __post_init__(self) -> None:
+        at_least("term: t", self.t, -np.finfo(float).max)
+        one_of("term: variant", self.variant, ("softmax", "reference"))
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        return frozenset({"losses"} | ({"sizes"} if self.weighted else set()))
+
+    def initial_state(self) -> Numbers:
+        return {"normaliser": 0.0}
+
+    def answer(self, facts: Facts, state: Numbers) -> Answer:
+        tilted = self.t * facts.need_losses()
+        weights = np.exp(tilted - tilted.max())
+        if self.weighted:
+            weights *= facts.need_sizes() / facts.need_sizes().max()
+        if self.variant == "softmax":
+            return Answer(weights / weights.sum(), state)
+        normaliser = 0.5 * state["normaliser"] + 0.5 * float(weights.mean())
+        return Answer(weights / (normaliser * facts.count**2), {"normaliser": normaliser})
