@@ -1,11 +1,13 @@
-"""What a federation is to the rest of the package: a list of clients, each of which yields its own arrays on demand.
+"""What a federation is to the rest of the package: a list of clients, each of which yields its own arrays.
 
-Arrays stay in their published dtype (uint8 pixels, integer characters, float32 features); `Normalisation` turns a batch
-into the float tensor the model sees, so that a memory-mapped image set costs no more memory than the batch in hand.
+Arrays stay in their published dtype (uint8 pixels, integer characters, float32 features); `Normalisation`
+turns a batch into the float tensor the model sees, so that a memory-mapped image set costs no more memory
+than the batch in hand.
 """
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -17,9 +19,23 @@ Array = npt.NDArray[Any]
 Indices = npt.NDArray[np.int64]
 
 
+def sha256(*parts: str | Array) -> str:
+    """One checksum over words and arrays: dtype, shape and content of each, in order."""
+    digest = hashlib.sha256()
+    for part in parts:
+        if isinstance(part, str):
+            digest.update(f"text {len(part.encode())} {part}\n".encode())
+        else:
+            # Little-endian, so that the checksum is the same on every machine.
+            array = np.ascontiguousarray(part, dtype=part.dtype.newbyteorder("<"))
+            digest.update(f"array {array.dtype.str} {part.shape}\n".encode())
+            digest.update(array.reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
+
+
 @dataclass(frozen=True)
 class Normalisation:
-    """(x / 255 - mean) / std for each channel of a uint8 image; other dtypes pass unchanged (integers as int64)."""
+    """(x / 255 - mean) / std for each channel of a uint8 image; other dtypes pass (integers as int64)."""
 
     mean: tuple[float, ...] = (0.0,)
     std: tuple[float, ...] = (1.0,)
@@ -40,9 +56,9 @@ class Normalisation:
 class Dataset:
     """A published data set, whole: `inputs[i]` has class `targets[i]`.
 
-    Images are uint8 of shape (n, channels, height, width); text is integer of shape (n, length); features are float32.
-    `groups[i]` is the natural owner (writer, role) of sample i, or None where the set has none; `group_names` names them.
-    `is_test[i]` tells the publisher's test part, or is None where there is no such part.
+    Images are uint8 of shape (n, channels, height, width); text is integer of shape (n, length); features are
+    float32. `groups[i]` is the natural owner (writer, role) of sample i, or None where the set has none;
+    `group_names` names them. `is_test[i]` tells the publisher's test part, or is None where there is none.
     """
 
     name: str
