@@ -1,3 +1,29 @@
-"""Fair federated learning: AdaFed and the methods it is compared with."""
+"""Fair federated learning: AdaFed and the methods it is compared with, as server rules on the Gram matrix."""
+
+from adafed.aggregate import Aggregate, Diagnostics, RuleState, aggregate
+from adafed.errors import AdafedError
+from adafed.optimizers import optimizer, optimizers
+from adafed.schedules import schedule, schedules
+from adafed.server_rules import Facts, Rule, register, rule, rules
+from adafed.states import StateAggregate, aggregate_states
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "AdafedError",
+    "Aggregate",
+    "Diagnostics",
+    "Facts",
+    "Rule",
+    "RuleState",
+    "StateAggregate",
+    "aggregate",
+    "aggregate_states",
+    "optimizer",
+    "optimizers",
+    "register",
+    "rule",
+    "rules",
+    "schedule",
+    "schedules",
+]

@@ -1,0 +1,250 @@
+"""The public call: updates and facts in, direction and diagnostics out, whatever the rule.
+
+Everything a client can send wrong is screened here, before it reaches a rule or the model. A dropped client's row is
+left out of every product rather than multiplied by zero, since 0 * NaN is NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from adafed.algebra.gram import NOT_FINITE, ZERO, Rows, Updates, gram_screened, screen
+from adafed.algebra.products import length, products
+from adafed.algebra.weighted_sum import weighted_sum
+from adafed.errors import AdafedError
+from adafed.server_rules.base import Answer, Facts, Matrix, Numbers, Rule, Vector
+
+Values = Sequence[float | None] | np.ndarray[Any, Any] | torch.Tensor
+IDLE = 1e-9  # an update this much shorter than the cohort's median is rounding: it points nowhere
+
+
+@dataclass(frozen=True)
+class RuleState:
+    """What a rule carries from round to round: JSON-able numbers and, for rules that look back, remembered updates.
+
+    `memory[i]` names the client and the round of `vectors[i]`.
+    """
+
+    numbers: Numbers = field(default_factory=dict)
+    memory: tuple[tuple[str, int], ...] = ()
+    vectors: torch.Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Diagnostics:
+    """What happened in one aggregation.
+
+    `rates` are the g_k . d in the order given, NaN for dropped clients; `condition` is that of the Gram matrix of the
+    unit updates, None for rules that ask for none; `dropped` says who was left out and why; `notes` is the rule's own.
+    """
+
+    norm: float
+    mean_norm: float
+    rates: Vector
+    negative: int
+    condition: float | None
+    dropped: dict[str, str]
+    notes: dict[str, Any]
+
+    @property
+    def hull(self) -> str | None:
+        """Which hull AdaFed's point was taken from; None for other rules."""
+        return self.notes.get("hull")
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """The outcome of a round: new parameters = old - server_lr * direction. Pass `state` to the next round."""
+
+    coefficients: Vector
+    direction: torch.Tensor
+    diagnostics: Diagnostics
+    state: RuleState
+
+
+def aggregate(
+    rule: Rule,
+    updates: Updates,
+    *,
+    losses: Values | None = None,
+    sizes: Values | None = None,
+    accuracies: Values | None = None,
+    clients: Sequence[object] | None = None,
+    round: int = 1,
+    local_lr: float | None = None,
+    federation: int | None = None,
+    state: RuleState | None = None,
+) -> Aggregate:
+    """Aggregate the updates g_k = theta - theta_k of K clients by `rule`.
+
+    `updates` is a K x d tensor, a list of K flat tensors, or memory-mapped arrays. The facts are one number for each
+    client and may be left out where the rule does not need them; `round` counts from 1; `federation` is the number of
+    clients there are in all. Bad clients are dropped and named in `diagnostics.dropped`: a non-finite update or loss,
+    an accuracy or sample count the rule needs and cannot use, and, for rules that solve with the Gram matrix, a zero
+    update, which would veto every step. A mistake in the call raises `AdafedError`.
+    """
+    state = RuleState(rule.initial_state()) if state is None else state
+    rows = Rows(updates, state.vectors)
+    count = rows.count - len(state.memory)
+    facts = Facts(
+        clients=_ids(clients, count),
+        round=round,
+        losses=_numbers("losses", losses, count),
+        sizes=_numbers("sizes", sizes, count),
+        accuracies=_numbers("accuracies", accuracies, count),
+        local_lr=local_lr,
+        federation=federation,
+        memory=state.memory,
+    )
+    for need in sorted(rule.needs - {"gram", "norms"}):
+        if getattr(facts, need) is None:
+            shape = "the clients' learning rate" if need == "local_lr" else "one number for each client"
+            raise AdafedError(f"rule {rule.name} needs {need}; pass {need}=, {shape}")
+    dropped = _bad_facts(rule, facts)
+    good = [k for k in range(count) if k not in dropped]
+    matrix, condition, norms = _screened(rule, rows, count, good, dropped)
+    kept = [k for k in range(count) if k not in dropped]
+    if not kept and ZERO not in dropped.values():
+        told = "; ".join(f"client {facts.clients[k]}: {reason}" for k, reason in dropped.items())
+        raise AdafedError(f"no client is left to aggregate: {told}")
+    if kept:
+        answer = rule.answer(_narrowed(facts, kept, norms, matrix), state.numbers)
+    else:  # nobody moved: there is no direction, and nothing to learn for the rule's state
+        answer = Answer(np.zeros(len(state.memory)), state.numbers, {"stationary": "every update is zero"})
+    return _outcome(rule, rows, facts, state, kept, dropped, answer, matrix, condition)
+
+
+def _outcome(
+    rule: Rule,
+    rows: Rows,
+    facts: Facts,
+    state: RuleState,
+    kept: list[int],
+    dropped: dict[int, str],
+    answer: Answer,
+    matrix: Matrix | None,
+    condition: float | None,
+) -> Aggregate:
+    count = facts.count
+    chosen = rows.select(kept + list(range(count, rows.count))) if matrix is not None else rows.select(kept)
+    direction = weighted_sum(chosen, answer.coefficients, matrix=matrix)
+    rates = np.full(count, np.nan)
+    if matrix is not None:
+        rates[kept] = (matrix @ answer.coefficients)[: len(kept)]
+        ones = np.zeros(len(matrix))
+        ones[: len(kept)] = 1.0 / max(len(kept), 1)
+        mean_norm = float(np.sqrt(max(float(ones @ matrix @ ones), 0.0)))
+    else:
+        found = products(chosen, direction)
+        rates[kept], mean_norm = found.rates, found.mean_norm
+    coefficients = np.zeros(count)
+    coefficients[kept] = answer.coefficients[: len(kept)]
+    diagnostics = Diagnostics(
+        norm=length(direction),
+        mean_norm=mean_norm,
+        rates=rates,
+        negative=int((coefficients < 0).sum()),
+        condition=condition,
+        dropped={facts.clients[k]: reason for k, reason in sorted(dropped.items())},
+        notes=answer.notes,
+    )
+    return Aggregate(coefficients, direction, diagnostics, _remembered(rule, rows, facts, state, kept, answer))
+
+
+def _remembered(rule: Rule, rows: Rows, facts: Facts, state: RuleState, kept: list[int], answer: Answer) -> RuleState:
+    """The last update of every client seen within the rounds the rule looks back on; a newer one replaces an older."""
+    if not rule.remembers:
+        return RuleState(answer.state)
+    returning = {facts.clients[k] for k in kept}
+    entries = [
+        (facts.count + i, entry)
+        for i, entry in enumerate(state.memory)
+        if entry[0] not in returning and entry[1] > facts.round - rule.remembers
+    ]
+    entries += [(k, (facts.clients[k], facts.round)) for k in kept]
+    vectors = rows.select([row for row, _ in entries]).block(0, rows.length) if entries else None
+    return RuleState(answer.state, tuple(entry for _, entry in entries), vectors)
+
+
+def _screened(
+    rule: Rule, rows: Rows, count: int, good: list[int], dropped: dict[int, str]
+) -> tuple[Matrix | None, float | None, Vector | None]:
+    """Adds the clients whose updates cannot be used to `dropped`; the Gram matrix and the lengths of the others."""
+    if "gram" in rule.needs:
+        chosen = good + list(range(count, rows.count))
+        found = gram_screened(rows.select(chosen))
+        dropped |= {chosen[i]: reason for i, reason in found.dropped.items() if chosen[i] < count}
+        norms = np.sqrt(np.diag(found.matrix))
+        own = [i for i, row in enumerate(found.kept) if chosen[row] < count]
+        median = float(np.median(norms[own])) if own else 0.0
+        idle = [i for i in own if norms[i] <= IDLE * median]
+        for i in idle:
+            dropped[chosen[found.kept[i]]] = f"update is negligible: length {norms[i]:.3g}, median {median:.3g}"
+        used = np.setdiff1d(np.arange(len(norms)), idle)
+        return found.matrix[np.ix_(used, used)], found.condition, norms[[i for i in own if i not in idle]]
+    finite, _ = screen(rows.select(good))
+    dropped |= {good[i]: NOT_FINITE for i in np.flatnonzero(~finite)}
+    kept = [k for k in good if k not in dropped]
+    return None, None, products(rows.select(kept)).norms if kept and "norms" in rule.needs else None
+
+
+def _narrowed(facts: Facts, kept: list[int], norms: Vector | None, gram: Matrix | None) -> Facts:
+    """The facts of the clients that are left."""
+
+    def some(values: Vector | None) -> Vector | None:
+        return None if values is None else values[kept]
+
+    return Facts(
+        clients=tuple(facts.clients[k] for k in kept),
+        round=facts.round,
+        losses=some(facts.losses),
+        sizes=some(facts.sizes),
+        accuracies=some(facts.accuracies),
+        local_lr=facts.local_lr,
+        federation=facts.federation,
+        norms=norms,
+        gram=gram,
+        memory=facts.memory,
+    )
+
+
+def _bad_facts(rule: Rule, facts: Facts) -> dict[int, str]:
+    """A loss that is no number is a sign of diverged training, so it costs a client the round under any rule."""
+    dropped: dict[int, str] = {}
+    for k in range(facts.count):
+        if facts.losses is not None and not np.isfinite(facts.losses[k]):
+            dropped[k] = f"loss is {facts.losses[k]}"
+        elif "sizes" in rule.needs and facts.sizes is not None and not 0 < facts.sizes[k] < np.inf:
+            dropped[k] = f"sample count is {facts.sizes[k]}"
+        elif "accuracies" in rule.needs and facts.accuracies is not None and not 0 <= facts.accuracies[k] < np.inf:
+            dropped[k] = f"accuracy is {facts.accuracies[k]}"
+    return dropped
+
+
+def _ids(clients: Sequence[object] | None, count: int) -> tuple[str, ...]:
+    ids = tuple(str(client) for client in (range(count) if clients is None else clients))
+    if len(ids) != count:
+        raise AdafedError(f"clients has {len(ids)} ids for {count} updates; give one for each")
+    if len(set(ids)) < count:
+        twice = next(client for client in ids if ids.count(client) > 1)
+        raise AdafedError(f"client {twice} is there more than once; the ids of a round must differ")
+    return ids
+
+
+def _numbers(name: str, values: Values | None, count: int) -> Vector | None:
+    if values is None:
+        return None
+    if isinstance(values, torch.Tensor):
+        values = values.detach().cpu().numpy()
+    try:
+        numbers = np.array([np.nan if value is None else float(value) for value in values], dtype=np.float64)
+    except (TypeError, ValueError):
+        raise AdafedError(f"{name} is {values!r}; give a list with one number for each client") from None
+    if len(numbers) != count:
+        raise AdafedError(f"{name} has {len(numbers)} values for {count} updates; give one for each")
+    return numbers
