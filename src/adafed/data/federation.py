@@ -15,6 +15,7 @@ from adafed.data.base import ClientData, Dataset, Indices, Normalisation, Split,
 from adafed.data.split import ClientIndices
 from adafed.errors import AdafedError
 
+OWNING, SPLITTING = 105, 106  # streams of random numbers under one seed
 POOLS = ("all", "train")
 
 
@@ -106,7 +107,7 @@ def federate(
     groups = None if dataset.groups is None else dataset.groups[samples]
     # Two streams, so that the split does not change who owns what.
     seed = partitioners.checked_seed(seed)
-    owning, splitting = np.random.default_rng([seed, 0]), np.random.default_rng([seed, 1])
+    owning, splitting = (np.random.default_rng([seed, 0, stream]) for stream in (OWNING, SPLITTING))
     owned = partitioners.partition(partition, dataset.targets[samples], groups, seed=owning, **options)
     parts = [samples[part] for part in owned]
     natural = dataset.groups if partition == "natural" else None
