@@ -1,0 +1,125 @@
+"""Every data set by name: is it here, fetch it if allowed, load it.
+
+load("cifar10")                       from ADAFED_DATA or ~/.cache/adafed
+load("fashion", "/data", download=True)
+load("cifar10n", kind="worse")        options are those of the set's own `load`
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from adafed.data import cifar, cinic, clothing, fashion, femnist, label_noise, shakespeare, store, tinyimagenet
+from adafed.data.base import Dataset
+from adafed.data.download import Remote, fetch, unpack
+from adafed.errors import AdafedError
+
+
+@dataclass(frozen=True)
+class Entry:
+    """How one data set is found, fetched and read."""
+
+    present: Callable[[Path], object]
+    load: Callable[..., Dataset]
+    missing: Callable[[Path], str]
+    remotes: tuple[Remote, ...] = ()  # a single archive, or the files themselves
+    archives: tuple[tuple[Remote, str], ...] = ()  # archives that count as present, and the folder each unpacks to
+    folder: str = ""  # where single files go
+
+
+def _cifar(name: str) -> Entry:
+    versions = cifar.VERSIONS[name]
+    return Entry(
+        functools.partial(cifar.present, name),
+        functools.partial(cifar.load, name),
+        functools.partial(cifar.missing, name),
+        remotes=(versions["binary"].archive,),
+        archives=tuple((version.archive, version.folder) for version in versions.values()),
+    )
+
+
+def _human_labels(name: str) -> Entry:
+    def load(root: Path, *, kind: str = label_noise.KINDS[name][0], verify: bool = True) -> Dataset:
+        dataset = _ENTRIES[name].load(root, verify=verify)
+        return label_noise.with_human_labels(dataset, root, kind)
+
+    def present(root: Path) -> bool:
+        return label_noise.present(name, root) is not None and _ENTRIES[name].present(root) is not None
+
+    def missing(root: Path) -> str:
+        images = _ENTRIES[name].missing(root) if not _ENTRIES[name].present(root) else ""
+        return images or label_noise.missing(name, root)
+
+    return Entry(present, load, missing, _ENTRIES[name].remotes, _ENTRIES[name].archives)
+
+
+_ENTRIES: dict[str, Entry] = {
+    "cifar10": _cifar("cifar10"),
+    "cifar100": _cifar("cifar100"),
+    "cinic10": Entry(cinic.present, cinic.load, cinic.missing, (cinic.REMOTE,), ((cinic.REMOTE, cinic.FOLDER),)),
+    "clothing1m": Entry(clothing.present, clothing.load, clothing.missing),
+    "fashion": Entry(fashion.present, fashion.load, fashion.missing, fashion.REMOTES, folder=fashion.FOLDERS[0]),
+    "femnist": Entry(femnist.present, femnist.load, femnist.missing),
+    "shakespeare": Entry(shakespeare.present, shakespeare.load, shakespeare.missing),
+    "tinyimagenet": Entry(
+        tinyimagenet.present,
+        tinyimagenet.load,
+        tinyimagenet.missing,
+        (tinyimagenet.REMOTE,),
+        ((tinyimagenet.REMOTE, tinyimagenet.FOLDER),),
+    ),
+}
+_ENTRIES |= {"cifar10n": _human_labels("cifar10"), "cifar100n": _human_labels("cifar100")}
+
+
+def names() -> tuple[str, ...]:
+    return tuple(sorted(_ENTRIES))
+
+
+def available(name: str, data_dir: str | Path | None = None) -> bool:
+    """Whether `load` would find the set's files without a download; they are not checked."""
+    entry, root = _entry(name), store.data_root(data_dir)
+    archived = any((root / remote.filename).is_file() for remote, _ in entry.archives)
+    if name.endswith("n") and name[:-1] in label_noise.KINDS:
+        return label_noise.present(name[:-1], root) is not None and available(name[:-1], root)
+    return bool(entry.present(root)) or archived
+
+
+def load(name: str, data_dir: str | Path | None = None, download: bool = False, **options: Any) -> Dataset:
+    """The data set, from its cache if it was loaded before; downloaded only if `download` says so."""
+    entry, root = _entry(name), store.data_root(data_dir)
+    known = [key for key, kind in inspect.signature(entry.load).parameters.items() if kind.kind is kind.KEYWORD_ONLY]
+    for key in options:
+        if key not in known:
+            accepted = f"it takes {', '.join(known)}" if known else "it takes none"
+            raise AdafedError(f"{name} has no option {key!r}; {accepted}.")
+    if not entry.present(root):
+        _unpack_archives(entry, root, verify=bool(options.get("verify", True)))
+    if not entry.present(root) and download:
+        for remote in entry.remotes:
+            fetch(remote, root / entry.folder)
+        _unpack_archives(entry, root, verify=True)
+    if not entry.present(root):
+        raise AdafedError(entry.missing(root))
+    return entry.load(root, **options)
+
+
+def _entry(name: str) -> Entry:
+    if name not in _ENTRIES:
+        raise AdafedError(f"dataset = {name!r} is unknown; take one of {', '.join(names())}.")
+    return _ENTRIES[name]
+
+
+def _unpack_archives(entry: Entry, root: Path, *, verify: bool) -> None:
+    for remote, folder in entry.archives:
+        archive = root / remote.filename
+        if archive.is_file() and not (root / folder).exists():
+            if verify:
+                store.verify_file(archive, store.Published(remote.md5, remote.size))
+            unpack(archive, folder)
+            return

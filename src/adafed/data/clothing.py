@@ -1,0 +1,103 @@
+"""Clothing1M (Xiao et al., 2015) from its published annotation files and images: 14 classes, noisy labels to train on.
+
+Its authors hand it out on request. A million images of 224 x 224 take 150 GB as arrays: `size` and `limit` lessen it.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+
+from adafed.data import store
+from adafed.data.base import Array, Dataset, Normalisation
+from adafed.data.tinyimagenet import append_images
+from adafed.errors import AdafedError
+
+PAGE = "https://github.com/Cysu/noisy_label"
+FOLDER = "clothing1m"
+
+# Mean and deviation of the training images, as in the public code of methods evaluated on this set (DivideMix).
+RECIPE = store.Recipe("clothing1m", 14, Normalisation((0.6959, 0.6537, 0.6371), (0.3113, 0.3192, 0.3214)))
+
+
+def present(root: Path) -> Path | None:
+    """The folder of the annotation files: the set's own, or `annotations` in it."""
+    for folder in (root / FOLDER, root / FOLDER / "annotations"):
+        if (folder / "noisy_label_kv.txt").is_file() and (folder / "clean_label_kv.txt").is_file():
+            return folder
+    return None
+
+
+def load(root: Path, *, train: str = "noisy", size: int = 224, limit: int | None = None) -> Dataset:
+    """Train on the noisy or the clean part, test on the clean test part; `limit` keeps the first so many of each."""
+    folder = present(root)
+    if folder is None:
+        raise AdafedError(missing(root))
+    if train not in ("noisy", "clean"):
+        raise AdafedError(f"train = {train!r} of clothing1m is unknown; take 'noisy' or 'clean'.")
+    if size < 1 or (limit is not None and limit < 1):
+        raise AdafedError(f"size = {size} and limit = {limit} of clothing1m have to be at least 1.")
+    lists = [
+        (folder / f"{train}_train_key_list.txt", folder / f"{train}_label_kv.txt", False),
+        (folder / "clean_test_key_list.txt", folder / "clean_label_kv.txt", True),
+    ]
+    parts = [(_labelled(root / FOLDER, keys, labels)[:limit], is_test) for keys, labels, is_test in lists]
+    total = sum(len(part) for part, _ in parts)
+
+    def build(draft: store.Draft) -> None:
+        needed, free = total * 3 * size * size, shutil.disk_usage(root).free
+        if needed > free:
+            raise AdafedError(
+                f"clothing1m needs {needed / 1e9:.0f} GB for {total:,} images of {size} x {size} and {root} has "
+                f"{free / 1e9:.0f} GB free; give a smaller size or a limit."
+            )
+        for part, is_test in parts:
+            append_images(draft, part, lambda image: _centre(image, size), is_test=is_test)
+
+    sources = [path for keys, labels, _ in lists for path in (keys, labels)]
+    sources += [path for part, _ in parts for path, _ in part]
+    options = {"train": train, "size": size, "limit": limit}
+    return store.cached(RECIPE, root, sources, build, options=options)
+
+
+def missing(root: Path) -> str:
+    return (
+        f"Clothing1M is not in {root}: ask its authors for it ({PAGE}) and put its annotation files and its images "
+        f"folder into {root / FOLDER}."
+    )
+
+
+def _labelled(base: Path, keys: Path, labels: Path) -> list[tuple[Path, int]]:
+    """Key files have an image's path on each line, label files a path and a class."""
+    known: dict[str, int] = {}
+    for number, line in enumerate(_lines(labels), 1):
+        key, _, label = line.rpartition(" ")
+        if not key or not label.isdigit():
+            raise AdafedError(f"{labels}, line {number}, is not an image's path and a class.")
+        known[key] = int(label)
+    found = []
+    for number, key in enumerate(_lines(keys), 1):
+        if key not in known:
+            raise AdafedError(f"{keys}, line {number}, names {key!r}, which has no label in {labels.name}.")
+        found.append((base / key, known[key]))
+    return found
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise AdafedError(f"{path} of clothing1m is missing or unreadable.") from error
+
+
+def _centre(image: object, size: int) -> Array:
+    """The middle 224/256 of the shorter side, as after the usual resize to 256 and crop to 224."""
+    from PIL import Image
+
+    assert isinstance(image, Image.Image)
+    side = min(image.size) * 224 / 256
+    left, top = (image.size[0] - side) / 2, (image.size[1] - side) / 2
+    box = (left, top, left + side, top + side)
+    return np.asarray(image.resize((size, size), Image.Resampling.BILINEAR, box=box))
