@@ -192,7 +192,7 @@ def proportional(total: int, weights: npt.NDArray[Any]) -> npt.NDArray[np.int64]
     if total == 0 or not weights.any():
         return np.zeros(len(weights), dtype=np.int64)
     exact = total * (weights / weights.sum())
-    share = np.floor(exact + 1e-9).astype(np.int64)
+    share: npt.NDArray[np.int64] = np.floor(exact + 1e-9).astype(np.int64)
     rest = total - int(share.sum())
     share[np.argsort(share - exact, kind="stable")[:rest]] += 1
     return share
