@@ -94,14 +94,14 @@ def read_columns(path: Path) -> dict[str, Array]:
     """Named columns of integers."""
     try:
         if path.suffix == ".npz":
-            with np.load(path, allow_pickle=False) as held:
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as held:
                 columns = {key: held[key] for key in held.files}
         else:
-            with path.open(encoding="utf-8", newline="") as file:
-                sample = file.readline()
+            with path.open(encoding="utf-8", newline="") as text:
+                sample = text.readline()
                 delimiter = next((mark for mark in ",;\t" if mark in sample), " ")
                 names = [name.strip() for name in sample.split(delimiter)]
-                rows = [[int(value) for value in row] for row in csv.reader(file, delimiter=delimiter) if row]
+                rows = [[int(value) for value in row] for row in csv.reader(text, delimiter=delimiter) if row]
             if not rows or any(len(row) != len(names) for row in rows):
                 raise ValueError
             columns = dict(zip(names, np.array(rows, np.int64).T, strict=True))
