@@ -19,7 +19,7 @@ Vector = npt.NDArray[np.float64]
 Matrix = npt.NDArray[np.float64]
 
 RANK_TOLERANCE = 2e-15  # times K: eigenvalues of the unit-diagonal Gram below this are rounding of the inner products
-CONSISTENCY_TOLERANCE = 1e-8
+CONSISTENCY_TOLERANCE = 1e-8  # of w_k: how far g_k . d may be from proportional to it
 
 
 class _Unit(NamedTuple):
@@ -56,8 +56,13 @@ def affine_point(gram: Matrix, weights: Vector) -> Vector | None:
     else:
         basis = vectors[:, kept]
         solution = basis @ ((basis.T @ target) / eigenvalues[kept])
-        if np.abs(unit @ solution - target).max() > CONSISTENCY_TOLERANCE:
+        # Client by client: where one w_k / ||g_k|| is large, the others' would vanish beside a common tolerance.
+        rounding = 64 * np.finfo(float).eps * len(unit) * np.abs(solution).max()
+        allowed = CONSISTENCY_TOLERANCE * target + min(rounding, CONSISTENCY_TOLERANCE)
+        if (np.abs(unit @ solution - target) > allowed).any():
             return None
+    if not target @ solution > 0.0:  # it is w.M^-1.w: rounding alone, so nothing can be said of the direction
+        return None
     return _normalised(solution / (lengths / lengths.min()), weights)
 
 
@@ -102,7 +107,7 @@ def boxed_simplex_point(gram: Matrix, lower: Vector, upper: Vector) -> Vector:
         system = np.block([[gram[np.ix_(free, free)] / scale, ones[free, None]], [ones[None, free], np.zeros((1, 1))]])
         right = np.append(-fixed, 1.0 - exact[~free].sum())
         exact[free] = np.linalg.lstsq(system, right, rcond=1e-13)[0][:count]
-    inside = np.all(exact >= lower - 1e-12) and np.all(exact <= upper + 1e-12) and abs(exact.sum() - 1.0) < 1e-9
+    inside = np.all(exact >= lower - 1e-12) and np.all(exact <= upper + 1e-12) and abs(exact.sum() - 1.0) < 1e-12
     better = inside and exact @ gram @ exact <= solution @ gram @ solution + 1e-9 * scale
     return exact if better else solution / solution.sum()
 

@@ -22,34 +22,44 @@ class Products(NamedTuple):
 
 
 def products(rows: Rows, direction: torch.Tensor | None = None) -> Products:
-    """One read of the updates; float32 blocks are summed in float64, extreme ones are multiplied in it too."""
+    """One read of the updates; float32 blocks are summed in float64, extreme ones are multiplied in it too.
+
+    Squares of extreme numbers leave even float64's range, so those rows are divided by their largest entry first.
+    """
     _, largest = screen(rows)
     extreme = bool((largest > 1e15).any() or (largest[largest > 0] < 1e-12).any())
     dtype = np.dtype(np.float64 if extreme or rows.dtype == torch.float64 else np.float32)
     step = block_length(rows.count)
     span = 8 * step
-    target = None if direction is None else direction.detach().cpu().to(torch.float64 if extreme else torch.float32)
+    scales = np.where(largest > 0, largest, largest.min(initial=1.0, where=largest > 0)) if extreme else np.ones(1)
+    top = float(scales.max())
+    kind = torch.float64 if dtype == np.float64 else torch.float32
+    target = None if direction is None else direction.detach().cpu().to(kind).numpy()
 
     def part(start: int, stop: int) -> tuple[Vector, Vector, float]:
         squares, rates, mean = np.zeros(rows.count), np.zeros(rows.count), 0.0
-        buffer = rows.buffer(dtype, step) if rows.on_cpu else None
+        buffer = rows.buffer(dtype, step if rows.on_cpu else 0)
         for first in range(start, stop, step):
             last = min(first + step, stop)
-            if buffer is None:
-                block = rows.block(first, last).cpu().to(torch.float64 if extreme else torch.float32).numpy()
-            else:
-                block = rows.view(first, last, buffer)
+            there = None if rows.on_cpu else rows.block(first, last).cpu().to(kind).numpy()
+            block = rows.view(first, last, buffer) if there is None else there
+            if extreme:
+                block = block / scales[:, None]
             squares += np.einsum("ij,ij->i", block, block)
-            average = block.mean(axis=0)
+            average = (scales / top) @ block / rows.count if extreme else block.mean(axis=0)
             mean += float(average @ average)
             if target is not None:
-                rates += block @ target[first:last].numpy().astype(block.dtype, copy=False)
+                rates += block @ target[first:last]
         return squares, rates, mean
 
     totals = [sum(parts) for parts in zip(*in_order(part, rows, span), strict=True)]
-    return Products(np.sqrt(totals[0]), np.asarray(totals[1]), float(np.sqrt(totals[2])))
+    with np.errstate(over="ignore"):
+        return Products(scales * np.sqrt(totals[0]), scales * totals[1], top * float(np.sqrt(totals[2])))
 
 
 def length(vector: torch.Tensor) -> float:
-    """The Euclidean length, summed in float64."""
+    """The Euclidean length, summed in float64 and relative to the largest entry if its square leaves the range."""
+    largest = float(vector.detach().abs().max())
+    if 0 < largest < 1e-140 or 1e140 < largest < np.inf:
+        return largest * length(vector.detach().double() / largest)
     return float(np.sqrt(gram(Rows(vector[None]), precise=True)[0, 0]))

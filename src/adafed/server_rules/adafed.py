@@ -13,7 +13,9 @@ from adafed.server_rules.base import Answer, Facts, Need, Numbers, Rule, Vector
 from adafed.server_rules.registry import register
 
 SMALLEST_SHARE = 1e-12  # scale="min" divides by the smallest w: a client with no loss left must not stop the others
-LARGEST_POWER = 600.0  # |f|^gamma is kept within e^-600 .. e^600 where it is used as printed
+LARGEST_POWER = (
+    60.0  # as printed, |f|^gamma is kept within e^-60 .. e^60 (1e26): float32 must hold what is divided by it
+)
 
 
 @register("adafed")

@@ -11,6 +11,8 @@ from adafed.registry import at_least
 from adafed.server_rules.base import Answer, Facts, Need, Numbers, Rule, client_key
 from adafed.server_rules.registry import register
 
+LARGEST_GAIN = 1e300
+
 
 @register("afl")
 @dataclass(frozen=True)
@@ -46,7 +48,9 @@ class AFL(Rule):
         total = mixture.sum()
         coefficients = mixture / total if total > 0 else np.full(facts.count, 1.0 / facts.count)
 
-        gain = dict(zip(facts.clients, self.step * facts.need_losses(), strict=True))
+        with np.errstate(over="ignore"):  # a gain that overflows is a vertex of the simplex all the same
+            gains = np.clip(self.step * facts.need_losses(), -LARGEST_GAIN, LARGEST_GAIN)
+        gain = dict(zip(facts.clients, gains, strict=True))
         known = sorted(shares, key=client_key)
         ascended = np.array([shares[client] + gain.get(client, 0.0) for client in known] + [each] * unseen)
         projected = project_to_simplex(ascended)

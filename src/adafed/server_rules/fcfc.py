@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from adafed.algebra.hulls import simplex_point
+from adafed.errors import AdafedError
 from adafed.registry import at_least
 from adafed.server_rules.base import Answer, Facts, Need, Numbers, Rule
 from adafed.server_rules.registry import register
@@ -32,7 +33,8 @@ class FCFC(Rule):
 
     def __post_init__(self) -> None:
         at_least("fcfc: delta", self.delta, 0.0, strictly=True)
-        at_least("fcfc: decay", self.decay, 0.0, strictly=True)
+        if not 0.0 < self.decay <= 1.0:
+            raise AdafedError(f"fcfc: decay is {self.decay}; it must be greater than 0 and at most 1")
         at_least("fcfc: smallest", self.smallest, 0.0, strictly=True)
         at_least("fcfc: pareto_from", self.pareto_from, 0)
 
@@ -45,5 +47,6 @@ class FCFC(Rule):
             return Answer(simplex_point(facts.need_gram(), np.ones(facts.count)), notes={"stage": "pareto"})
         delta = max(self.delta * self.decay ** (facts.round - 1), self.smallest)
         losses = facts.need_losses()
-        weights = np.exp((losses - losses.max()) / delta)
+        with np.errstate(over="ignore"):
+            weights = np.exp((losses - losses.max()) / delta)
         return Answer(weights / weights.sum(), notes={"stage": "worst client", "delta": delta})

@@ -23,9 +23,9 @@ class FedFA(Rule):
     a_k is the client's training accuracy, c_k the number of rounds it took part in, this one included: low accuracy
     and frequent participation both mean more weight. The method's double momentum is the clients' SGD momentum and the
     server optimiser `sgd(momentum=...)`. Public code disagrees with itself, hence `variant`: "paper" guards only where
-    a logarithm would fail; "easyfl" adds 1e-6 and 1e-5 inside the logarithms (pair it with the server optimiser
-    `fedfa-easyfl`, whose momentum has the opposite sign); "fedlf" divides the raw accuracies and counts by the sums of
-    the logarithms, which favours accurate clients and need not sum to 1.
+    a logarithm would fail; "easyfl" adds 1e-6 and 1e-5 to the shares inside the logarithms (pair it with the server
+    optimiser `fedfa-easyfl`, whose momentum has the opposite sign); "fedlf" divides the raw accuracies and counts by
+    the sums of the logarithms, which favours accurate clients and need not sum to 1.
     """
 
     summary = "low accuracy and frequent participation weigh more"
@@ -54,7 +54,7 @@ class FedFA(Rule):
         counts = np.array([history[client] for client in facts.clients], dtype=np.float64)
         accuracies = facts.need_accuracies()
         if self.variant == "easyfl":
-            accuracy_share = (accuracies + ACCURACY_GUARD) / (accuracies + ACCURACY_GUARD).sum()
+            accuracy_share = _shares(accuracies) + ACCURACY_GUARD
             rest = 1.0 - counts / counts.sum() + COUNT_GUARD
         else:
             guarded = np.maximum(accuracies, ACCURACY_GUARD)

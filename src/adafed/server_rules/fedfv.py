@@ -12,6 +12,8 @@ from adafed.registry import at_least
 from adafed.server_rules.base import Answer, Facts, Matrix, Need, Numbers, Rule, Vector
 from adafed.server_rules.registry import register
 
+CANCELLED = 1e-7  # of the length of its terms: a sum's squared length is known to 1e-16 of theirs squared
+
 
 @register("fedfv")
 @dataclass(frozen=True)
@@ -56,7 +58,8 @@ class FedFV(Rule):
             opponents[rows] = 1.0
             combination = _projected_off(gram, combination, opponents)
         length, target = _length(gram, combination), _length(gram, mean)
-        if length <= 1e-12 * target:  # everything cancelled: there is no direction to lengthen
+        terms = float(np.abs(combination) @ np.sqrt(np.diag(gram)))
+        if length <= CANCELLED * terms:  # there is no direction to lengthen, only rounding
             return Answer(np.zeros(len(gram)), notes={"cancelled": True})
         return Answer(combination * (target / length))
 
@@ -70,9 +73,7 @@ class FedFV(Rule):
             if client not in kept:
                 for other in order:
                     if other != client:
-                        original = np.zeros(len(gram))
-                        original[other] = 1.0
-                        own = _projected_off(gram, own, original)
+                        own[other] -= min(own @ gram[:, other], 0.0) / gram[other, other]
             total += own
         return total / facts.count
 

@@ -41,13 +41,15 @@ class QFFL(Rule):
 
     def answer(self, facts: Facts, state: Numbers) -> Answer:
         lr = self.lr if self.lr is not None else facts.local_lr
-        if lr is None or lr <= 0:
-            raise AdafedError(f"qffl: the local learning rate is {lr}; it must be a number greater than 0")
-        lipschitz = 1.0 / lr
+        if lr is None or not 0 < lr < np.inf:
+            raise AdafedError(f"qffl: the local learning rate is {lr}; it must be a finite number greater than 0")
         losses = np.maximum(facts.need_losses(), SMALLEST_LOSS)
-        # Relative to the largest loss, which cancels between Delta and h but for one power: F^q itself may overflow.
+        # Relative to L and to the largest loss, which cancel between Delta and h but for one power: F^q itself may
+        # overflow. Where h still does, it is infinite and the step 0; a zero update keeps its pole out of h.
         largest = losses.max()
         relative = losses / largest
-        steepness = self.q * relative ** (self.q - 1.0) / largest * (lipschitz * facts.need_norms()) ** 2
-        h = steepness + lipschitz * relative**self.q
-        return Answer(lipschitz * relative**self.q / h.sum())
+        with np.errstate(over="ignore"):
+            lengths = facts.need_norms() / np.sqrt(lr) / np.sqrt(largest)
+            pole = np.where(lengths > 0.0, self.q * relative ** (self.q - 1.0), 0.0)
+            h = pole * lengths * lengths + relative**self.q
+            return Answer(relative**self.q / h.sum())

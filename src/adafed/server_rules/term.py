@@ -40,8 +40,10 @@ class TERM(Rule):
         return {"normaliser": 0.0}
 
     def answer(self, facts: Facts, state: Numbers) -> Answer:
-        tilted = self.t * facts.need_losses()
-        weights = np.exp(tilted - tilted.max())
+        losses = facts.need_losses()
+        with np.errstate(over="ignore"):  # the difference first, and by halves: t F and F_j - F_k may overflow
+            tilted = 2.0 * self.t * (0.5 * losses - 0.5 * (losses.max() if self.t > 0 else losses.min()))
+        weights = np.exp(tilted)
         if self.weighted:
             weights *= facts.need_sizes() / facts.need_sizes().max()
         if self.variant == "softmax":
