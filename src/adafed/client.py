@@ -1,0 +1,219 @@
+"""One client's work in a round: lines 4-9 of Algorithm 1, FedProx's term, Ditto's personal model, and the measuring.
+
+The update is g_k = theta_init - theta, as in line 9. Losses are means over the client's training samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+
+from adafed.layout import FlatModule
+from adafed.randomness import client_word, permutations
+
+Loss = Literal["cross-entropy", "double-softmax"]
+EVALUATION_BATCH = 512
+GRADIENT_BATCH = 1024  # a full batch is taken in pieces of this size, whose gradients add up
+
+
+@dataclass(frozen=True)
+class LocalTraining:
+    """How clients train; everything but the rate of the round is the same for all."""
+
+    epochs: int
+    batch_size: int | None  # None: the full batch, which is GD
+    momentum: float
+    weight_decay: float
+    mu: float
+    loss: Loss
+    seed: int
+
+    def steps(self, samples: int) -> int:
+        batch = self.batch_size or samples
+        return self.epochs * -(-samples // batch)
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What one client is asked to do in one round."""
+
+    client: int
+    round: int
+    lr: float
+    share: float = 1.0  # a straggler does this share of its steps, at least one
+
+
+@dataclass(frozen=True)
+class Samples:
+    """A client's training samples as the model takes them."""
+
+    inputs: torch.Tensor
+    targets: torch.Tensor
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+
+@dataclass(frozen=True)
+class Measured:
+    loss: float
+    accuracy: float
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a client tells the server beside its update."""
+
+    client: int
+    samples: int
+    steps: int
+    running: float  # mean of the loss over all local steps
+    before: Measured | None
+    after: Measured | None
+
+    def told_loss(self, which: str) -> float:
+        if which == "running":
+            return self.running
+        measured = self.before if which == "before" else self.after
+        assert measured is not None, f"the loss {which} training was not measured"
+        return measured.loss
+
+
+def sample_losses(outputs: torch.Tensor, targets: torch.Tensor, loss: Loss) -> torch.Tensor:
+    """`double-softmax` feeds probabilities where logits belong, as the code behind FedFV's public records does."""
+    if loss == "double-softmax":
+        outputs = F.softmax(outputs, dim=-1)
+    return F.cross_entropy(outputs, targets, reduction="none")
+
+
+@torch.no_grad()
+def measure(model: FlatModule, inputs: torch.Tensor, targets: torch.Tensor, loss: Loss) -> torch.Tensor:
+    """For every sample its loss and whether it was right, n x 2 in float64, with the model as it stands."""
+    model.module.eval()
+    pieces = []
+    for start in range(0, len(targets), EVALUATION_BATCH):
+        chosen = slice(start, start + EVALUATION_BATCH)
+        outputs = model.module(inputs[chosen])
+        right = outputs.argmax(dim=-1) == targets[chosen]
+        pieces.append(torch.stack([sample_losses(outputs, targets[chosen], loss).double(), right.double()], dim=1))
+    return torch.cat(pieces) if pieces else torch.zeros(0, 2, dtype=torch.float64)
+
+
+def summary(measured: torch.Tensor) -> Measured:
+    means = measured.mean(dim=0).tolist()
+    return Measured(loss=means[0], accuracy=means[1])
+
+
+def batches(how: LocalTraining, work: Assignment, samples: int) -> Iterator[torch.Tensor]:
+    """The indices of every local step, in order, cut short for a straggler."""
+    left = max(1, int(work.share * how.steps(samples)))
+    for epoch in range(how.epochs):
+        if how.batch_size is None:
+            order = torch.arange(samples)
+        else:
+            order = torch.from_numpy(permutations(how.seed, work.round, [work.client], epoch, samples)[0])
+        for batch in torch.split(order, how.batch_size or samples):
+            if left == 0:
+                return
+            left -= 1
+            yield batch
+
+
+def gradients(model: FlatModule, data: Samples, batch: torch.Tensor, loss: Loss) -> tuple[list[torch.Tensor], float]:
+    """The gradient of the batch's mean loss, and that loss."""
+    total: list[torch.Tensor] = []
+    value = 0.0
+    whole = len(batch) == len(data)
+    for piece in torch.split(batch, GRADIENT_BATCH):
+        if whole and len(piece) == len(data):  # GD: in the samples' own order, nothing to gather
+            inputs, targets = data.inputs, data.targets
+        else:
+            inputs, targets = data.inputs[piece], data.targets[piece]
+        mean = sample_losses(model.module(inputs), targets, loss).sum() / len(batch)
+        grads = torch.autograd.grad(mean, model.parameters)
+        value += mean.item()
+        if total:
+            torch._foreach_add_(total, grads)
+        else:
+            total = list(grads)
+    return total, value
+
+
+def descend(
+    parameters: list[torch.Tensor],
+    grads: list[torch.Tensor],
+    momenta: list[torch.Tensor],
+    anchor: list[torch.Tensor] | None,
+    how: LocalTraining,
+    lr: float,
+    pull: float,
+) -> None:
+    """One SGD step in place; `pull` weighs 1/2 ||theta - anchor||^2, which is FedProx's mu and Ditto's lambda."""
+    if how.weight_decay:
+        torch._foreach_add_(grads, parameters, alpha=how.weight_decay)
+    if anchor is not None:
+        torch._foreach_add_(grads, parameters, alpha=pull)
+        torch._foreach_add_(grads, anchor, alpha=-pull)
+    if how.momentum:
+        if momenta:
+            torch._foreach_mul_(momenta, how.momentum)
+            torch._foreach_add_(momenta, grads)
+        else:
+            momenta.extend(grads)
+        grads = momenta
+    torch._foreach_add_(parameters, grads, alpha=-lr)
+
+
+class LocalTrainer:
+    """Trains clients one after the other in one module."""
+
+    def __init__(self, model: FlatModule, how: LocalTraining) -> None:
+        self.model = model
+        self.how = how
+
+    def train(self, received: torch.Tensor, data: Samples, work: Assignment) -> tuple[int, float]:
+        """Local steps from the received model, pulled back to it by FedProx's mu. Steps done, and the running loss."""
+        return self._run(received, received if self.how.mu else None, data, work, work.lr, self.how.mu)
+
+    def personalise(
+        self,
+        personal: torch.Tensor,
+        received: torch.Tensor,
+        data: Samples,
+        work: Assignment,
+        strength: float,
+        lr: float,
+    ) -> torch.Tensor:
+        """Ditto: v <- v - lr (grad F(v) + lambda (v - theta_t)), over the same batches as the global model's."""
+        self._run(personal, received, data, work, lr, strength)
+        return self.model.vector.clone()
+
+    def _run(
+        self,
+        start: torch.Tensor,
+        anchor: torch.Tensor | None,
+        data: Samples,
+        work: Assignment,
+        lr: float,
+        pull: float,
+    ) -> tuple[int, float]:
+        """The result stands in the module."""
+        how, model = self.how, self.model
+        model.vector.copy_(start)
+        model.module.train()
+        if model.random:
+            torch.manual_seed(client_word(how.seed, work.round, work.client))
+        pulled_to = None if anchor is None else model.views(anchor)
+        momenta: list[torch.Tensor] = []
+        steps, running = 0, 0.0
+        for batch in batches(how, work, len(data)):
+            grads, value = gradients(model, data, batch, how.loss)
+            running += value
+            steps += 1
+            with torch.no_grad():
+                descend(model.parameters, grads, momenta, pulled_to, how, lr, pull)
+        return steps, running / steps

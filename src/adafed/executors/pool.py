@@ -1,0 +1,190 @@
+"""Where units of work are done: in this process, or in worker processes with one torch thread each.
+
+Results come back in the order of the units, whoever did them, and the units are formed before this module sees them:
+the number of workers changes no bit.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from adafed.client import Report
+from adafed.errors import AdafedError
+from adafed.executors.messages import Unit, decode, encode, reports_from_json, scores_from_json, unit_to_json
+from adafed.executors.shared import SharedRows
+from adafed.executors.station import MeasureUnit, Scores, Station, TrainUnit, one_thread
+from adafed.runs.config import Config
+
+AHEAD = 2  # units a worker holds at a time: it must not wait for the next one
+
+
+class Executor(Protocol):
+    """Trains and measures. `updates` holds the rows that the last call of `train` wrote."""
+
+    updates: SharedRows
+
+    def train(self, units: Sequence[TrainUnit], parameters: torch.Tensor) -> list[list[Report]]: ...
+    def measure(self, units: Sequence[MeasureUnit], parameters: torch.Tensor) -> list[list[Scores]]: ...
+    def close(self) -> None: ...
+
+
+def open_executor(config: Config, station: Station, rows: int, directory: Path | None, *, shipped: bool) -> Executor:
+    """`shipped` says that workers can build the federation from the configuration; one made in Python stays here."""
+    budget = config.run.updates_mb * 2**20
+    updates = SharedRows.create(rows, station.width, budget=budget, directory=directory)
+    workers = (os.cpu_count() or 1) if config.run.workers == "auto" else config.run.workers
+    if workers == 0 or not shipped or (config.run.workers == "auto" and config.run.device != "cpu"):
+        return InProcess(station, updates)
+    return Workers(config, station, updates, workers)
+
+
+class InProcess:
+    """Everything here, one unit after the other."""
+
+    def __init__(self, station: Station, updates: SharedRows) -> None:
+        self.station = station
+        self.updates = updates
+
+    def train(self, units: Sequence[TrainUnit], parameters: torch.Tensor) -> list[list[Report]]:
+        with one_thread():
+            reports = [self.station.train(unit, parameters, self.updates.tensor) for unit in units]
+        self.updates.release()
+        return reports
+
+    def measure(self, units: Sequence[MeasureUnit], parameters: torch.Tensor) -> list[list[Scores]]:
+        with one_thread():
+            return [self.station.measure(unit, parameters) for unit in units]
+
+    def close(self) -> None:
+        pass
+
+
+class Workers:
+    """Worker processes, started once and kept for the run."""
+
+    def __init__(self, config: Config, station: Station, updates: SharedRows, count: int) -> None:
+        self.updates = updates
+        self._received = SharedRows.create(1, station.width, budget=2**62)
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._connections: list[Connection] = []
+        hello = {
+            "config": config.to_dict(),
+            "rows": updates.array.shape[0],
+            "on_disk": updates.on_disk,
+        }
+        try:
+            for _ in range(count):
+                self._start(hello)
+            for k, connection in enumerate(self._connections):
+                answer = self._receive(k, "starting")
+                if "error" in answer:
+                    raise AdafedError(answer["error"])
+                if answer["clients"] != len(station.federation.ids):
+                    raise AdafedError(
+                        f"data.name = {config.data.name!r} gave {answer['clients']} clients to a worker process and "
+                        f"{len(station.federation.ids)} to this one; the data must be the same each time it is read"
+                    )
+                assert connection.closed is False
+        except BaseException:
+            self.close()
+            raise
+
+    def train(self, units: Sequence[TrainUnit], parameters: torch.Tensor) -> list[list[Report]]:
+        reports = [reports_from_json(one) for one in self._run(units, parameters)]
+        self.updates.release()
+        return reports
+
+    def measure(self, units: Sequence[MeasureUnit], parameters: torch.Tensor) -> list[list[Scores]]:
+        return [scores_from_json(one) for one in self._run(units, parameters)]
+
+    def close(self) -> None:
+        for connection in self._connections:
+            connection.close()  # a worker that sees the end of its socket leaves
+        for process in self._processes:
+            try:
+                process.wait(timeout=5)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self._connections, self._processes = [], []
+
+    def _start(self, hello: dict[str, Any]) -> None:
+        here, there = socket.socketpair()
+        descriptors = (there.fileno(), self.updates.descriptor, self._received.descriptor)
+        path = os.pathsep.join([os.getcwd() if entry == "" else entry for entry in sys.path])
+        threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+        self._processes.append(
+            subprocess.Popen(
+                [sys.executable, "-m", "adafed.executors.worker", str(there.fileno())],
+                pass_fds=descriptors,
+                env=os.environ | threads | {"PYTHONPATH": path},
+                start_new_session=True,  # Ctrl-C at the terminal is for the main process alone
+            )
+        )
+        there.close()
+        self._connections.append(Connection(here.detach()))
+        content = hello | {"updates": self.updates.descriptor, "received": self._received.descriptor}
+        self._connections[-1].send_bytes(encode(content))
+
+    def _run(self, units: Sequence[Unit], parameters: torch.Tensor) -> list[list[dict[str, Any]]]:
+        self._received.tensor[0].copy_(parameters)
+        results: list[list[dict[str, Any]] | None] = [None] * len(units)
+        queue = list(range(len(units)))[::-1]
+        held = [0] * len(self._connections)
+        for _ in range(AHEAD):
+            for k in range(len(held)):
+                if queue:
+                    self._send(k, queue.pop(), units, held)
+        while any(held):
+            busy = [self._connections[k] for k in range(len(held)) if held[k]]
+            for ready in wait(busy):
+                k = next(k for k, connection in enumerate(self._connections) if connection is ready)
+                answer = self._receive(k, "working")
+                held[k] -= 1
+                _raise_failure(answer, units)
+                results[answer["number"]] = answer["results"]
+                if queue:
+                    self._send(k, queue.pop(), units, held)
+        return [result for result in results if result is not None]
+
+    def _send(self, worker: int, number: int, units: Sequence[Unit], held: list[int]) -> None:
+        try:
+            self._connections[worker].send_bytes(encode({"number": number, "unit": unit_to_json(units[number])}))
+        except (BrokenPipeError, ConnectionResetError):
+            self._lost(worker, "working")
+        held[worker] += 1
+
+    def _receive(self, worker: int, doing: str) -> dict[str, Any]:
+        try:
+            return decode(self._connections[worker].recv_bytes())
+        except (EOFError, ConnectionResetError):
+            self._lost(worker, doing)
+            raise AssertionError("unreachable") from None
+
+    def _lost(self, worker: int, doing: str) -> None:
+        code = self._processes[worker].wait()
+        how = f"signal {-code}" if code < 0 else f"exit code {code}"
+        hint = "; the system may have run out of memory" if code == -9 else ""
+        raise AdafedError(
+            f"worker {worker} ended while {doing} ({how}){hint}; "
+            "finished rounds are saved, so the run can be resumed, with fewer workers if memory is short"
+        )
+
+
+def _raise_failure(answer: dict[str, Any], units: Sequence[Unit]) -> None:
+    if "error" in answer:
+        raise AdafedError(answer["error"])
+    if "crash" in answer:
+        unit = units[answer["number"]]
+        clients = unit.clients if isinstance(unit, MeasureUnit) else [work.client for work in unit.work]
+        told = ", ".join(map(str, clients))
+        raise RuntimeError(f"a worker failed on client {told}:\n{answer['crash']}")

@@ -1,0 +1,212 @@
+"""What one process needs to do clients' work: the federation, a module, and the two kinds of work.
+
+The same code runs in the main process and in workers, on one torch thread, so that it gives the same bits in both.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+from safetensors.torch import load_file
+
+from adafed import models
+from adafed.client import Assignment, LocalTrainer, LocalTraining, Measured, Report, Samples, measure, summary
+from adafed.data.base import Federation, Split
+from adafed.data.sources import open_federation
+from adafed.files import save_tensors
+from adafed.layout import FlatModule, initial_module
+from adafed.runs.config import Config
+from adafed.together import group_size, train_together
+
+Part = Literal["train", "validation", "test"]
+
+
+@dataclass(frozen=True)
+class Personal:
+    """Where a client's Ditto model is read from (None: it starts from the initial model) and written to."""
+
+    source: str | None
+    target: str | None = None
+
+
+@dataclass(frozen=True)
+class TrainUnit:
+    """Clients trained in one go: one, or several of equal shape together. `rows` are theirs in the updates."""
+
+    work: tuple[Assignment, ...]
+    rows: tuple[int, ...]
+    before: bool
+    after: bool
+    personal: tuple[Personal, ...] = ()
+
+
+@dataclass(frozen=True)
+class MeasureUnit:
+    """Clients whose samples of one part are measured in one go, with the global model or each with its own."""
+
+    clients: tuple[int, ...]
+    part: Part
+    personal: tuple[Personal, ...] = ()
+
+
+@dataclass(frozen=True)
+class Scores:
+    """A model on one client's samples; no samples, no scores."""
+
+    client: int
+    samples: int
+    loss: float | None
+    accuracy: float | None
+
+
+class Station:
+    """Does units of work. Clients' prepared samples are kept between rounds, up to a budget."""
+
+    def __init__(self, config: Config, federation: Federation | None = None) -> None:
+        seeds = config.derived_seeds()
+        self.config = config
+        self.federation = open_from(config) if federation is None else federation
+        self.device = torch.device(config.run.device)
+        shape, classes = self.federation.input_shape, self.federation.classes
+        module = initial_module(
+            lambda: models.build(config.model.name, shape, classes, **config.model.options), seeds.model
+        )
+        self.model = FlatModule(module, self.device)
+        self.initial = self.model.vector.clone().cpu()
+        local = config.local
+        self.how = LocalTraining(
+            epochs=local.epochs,
+            batch_size=None if local.batch_size == "full" else local.batch_size,
+            momentum=local.momentum,
+            weight_decay=local.weight_decay,
+            mu=local.mu,
+            loss=local.loss,
+            seed=seeds.sampling,
+        )
+        self.trainer = LocalTrainer(self.model, self.how)
+        self.group = 1 if config.ditto else group_size(local.together, self.model, self.how)
+        self._cache: OrderedDict[tuple[int, Part], Samples] = OrderedDict()
+        self._cached = 0
+
+    @property
+    def width(self) -> int:
+        """Numbers in a row: parameters and statistics."""
+        return self.model.length + self.model.statistics
+
+    def train(self, unit: TrainUnit, received: torch.Tensor, updates: torch.Tensor) -> list[Report]:
+        """Writes the clients' g_k = theta_init - theta into their rows (statistics: the client's own) and reports."""
+        received = received.to(self.device)
+        data = [self._samples(work.client, "train") for work in unit.work]
+        befores: list[Measured | None] = [None] * len(data)
+        if unit.before:  # all start from the same model: one pass over everybody's samples
+            self.model.vector.copy_(received)
+            befores = [summary(scores) for scores in self._measured(data)]
+        if len(data) == 1:
+            steps, running = self.trainer.train(received, data[0], unit.work[0])
+            self._write(updates[unit.rows[0]], received, self.model.vector)
+            runnings = [running]
+        else:
+            trained, steps, means = train_together(self.model, self.how, received, data, unit.work)
+            for row, vector in zip(unit.rows, trained, strict=True):
+                self._write(updates[row], received, vector)
+            runnings = means.tolist()
+        afters: list[Measured | None] = [None] * len(data)
+        if unit.after:
+            for k, row in enumerate(unit.rows):
+                self.model.vector.copy_(received)
+                self.model.vector[: self.model.length] -= updates[row, : self.model.length].to(self.device)
+                self.model.vector[self.model.length :] = updates[row, self.model.length :].to(self.device)
+                afters[k] = summary(measure(self.model, data[k].inputs, data[k].targets, self.how.loss))
+        for work, samples, personal in zip(unit.work, data, unit.personal, strict=False):
+            self._personalise(work, samples, personal, received)
+        return [
+            Report(work.client, len(samples), steps, running, before, after)
+            for work, samples, running, before, after in zip(unit.work, data, runnings, befores, afters, strict=True)
+        ]
+
+    def measure(self, unit: MeasureUnit, parameters: torch.Tensor) -> list[Scores]:
+        data = [self._samples(client, unit.part) for client in unit.clients]
+        if unit.personal:
+            measured = []
+            for samples, personal in zip(data, unit.personal, strict=True):
+                self.model.vector.copy_(self._personal_model(personal))
+                measured += self._measured([samples])
+        else:
+            self.model.vector.copy_(parameters)
+            measured = self._measured(data)
+        result = []
+        for client, scores in zip(unit.clients, measured, strict=True):
+            means = summary(scores) if len(scores) else None
+            result.append(Scores(client, len(scores), means.loss if means else None, means.accuracy if means else None))
+        return result
+
+    def _measured(self, data: Sequence[Samples]) -> list[torch.Tensor]:
+        """Per-sample scores of every client, from batches that run across clients."""
+        inputs = torch.cat([samples.inputs for samples in data]) if len(data) > 1 else data[0].inputs
+        targets = torch.cat([samples.targets for samples in data]) if len(data) > 1 else data[0].targets
+        scores = measure(self.model, inputs, targets, self.how.loss)
+        return list(torch.split(scores, [len(samples) for samples in data]))
+
+    def _write(self, row: torch.Tensor, received: torch.Tensor, trained: torch.Tensor) -> None:
+        length = self.model.length
+        row[:length] = received[:length] - trained[:length]
+        if self.model.statistics:
+            row[length:] = trained[length:]
+
+    def _personalise(self, work: Assignment, samples: Samples, personal: Personal, received: torch.Tensor) -> None:
+        ditto = self.config.ditto
+        assert ditto is not None
+        assert personal.target is not None
+        own = self._personal_model(personal)
+        lr = work.lr if ditto.lr is None else ditto.lr
+        moved = self.trainer.personalise(own, received, samples, work, ditto.strength, lr)
+        save_tensors(Path(personal.target), {"personal": moved.cpu()})
+
+    def _personal_model(self, personal: Personal) -> torch.Tensor:
+        own = self.initial if personal.source is None else load_file(personal.source)["personal"]
+        return own.to(self.device)
+
+    def _samples(self, client: int, part: Part) -> Samples:
+        key = (client, part)
+        if key in self._cache:
+            self._cache.move_to_end(key)
+            return self._cache[key]
+        split: Split = getattr(self.federation.client(client), part)
+        samples = Samples(
+            self.federation.normalisation(split.inputs).to(self.device),
+            torch.from_numpy(split.targets.copy()).to(self.device),
+        )
+        self._cache[key] = samples
+        self._cached += _bytes(samples)
+        while self._cached > self.config.run.cache_mb * 2**20 and len(self._cache) > 1:
+            _, oldest = self._cache.popitem(last=False)
+            self._cached -= _bytes(oldest)
+        return samples
+
+
+def _bytes(samples: Samples) -> int:
+    return samples.inputs.nbytes + samples.targets.nbytes
+
+
+def open_from(config: Config) -> Federation:
+    """The federation a configuration asks for."""
+    partition = None if config.partition is None else config.partition.model_dump()
+    seed = config.derived_seeds().data
+    return open_federation(config.data.model_dump(), partition, config.split.model_dump(), seed=seed)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Work is done on one torch thread in every process: more would split sums differently."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

@@ -1,0 +1,59 @@
+"""A module's numbers as one flat vector: first the parameters, then the floating buffers (BatchNorm statistics).
+
+Parameters and buffers become views of the vector, so that receiving a model is one copy and an update one subtraction.
+Integer buffers stay in the module and are not sent.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+
+class FlatModule:
+    """A module bound to `vector`. `parameters` are its trainable views, in the module's own order."""
+
+    def __init__(self, module: nn.Module, device: str | torch.device = "cpu") -> None:
+        self.module = module.to(device)
+        named = list(module.named_parameters())
+        floating = [(name, buffer) for name, buffer in module.named_buffers() if buffer.is_floating_point()]
+        self.length = sum(parameter.numel() for _, parameter in named)
+        self.statistics = sum(buffer.numel() for _, buffer in floating)
+        self.shapes = {name: tuple(parameter.shape) for name, parameter in named}
+        self.vector = torch.empty(self.length + self.statistics, device=device)
+        start = 0
+        for _, parameter in named:
+            view = self.vector[start : start + parameter.numel()].view(parameter.shape)
+            view.copy_(parameter.detach())
+            parameter.data = view
+            start += parameter.numel()
+        for name, buffer in floating:
+            view = self.vector[start : start + buffer.numel()].view(buffer.shape)
+            view.copy_(buffer)
+            owner, _, leaf = name.rpartition(".")
+            module.get_submodule(owner)._buffers[leaf] = view
+            start += buffer.numel()
+        self.parameters: list[torch.Tensor] = [parameter for _, parameter in named]
+
+    def views(self, flat: torch.Tensor) -> list[torch.Tensor]:
+        """Another vector of the parameters' length, cut the same way."""
+        sizes = [parameter.numel() for parameter in self.parameters]
+        pieces = torch.split(flat[: self.length], sizes)
+        return [piece.view(parameter.shape) for piece, parameter in zip(pieces, self.parameters, strict=True)]
+
+    @property
+    def random(self) -> bool:
+        """Whether training draws random numbers inside the module."""
+        return any(isinstance(m, nn.modules.dropout._DropoutNd) and m.p > 0 for m in self.module.modules()) or any(
+            isinstance(m, nn.RNNBase) and m.dropout > 0 for m in self.module.modules()
+        )
+
+
+def initial_module(build: object, seed: int) -> nn.Module:
+    """`build()` under its own seed, leaving torch's global generator as it was."""
+    assert callable(build)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        module = build()
+    assert isinstance(module, nn.Module)
+    return module

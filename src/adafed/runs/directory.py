@@ -1,0 +1,221 @@
+"""The run directory: what a run leaves behind, written so that a process killed at any moment loses at most a round.
+
+    config.toml      the configuration, complete        run.json      versions, seeds, checksums, how clients are grouped
+    rounds.sqlite    a row a round, a client, a score    checkpoints/  the last two server states, safetensors
+    personal/        Ditto's models, one file a client   model.safetensors   the final global model, by parameter name
+
+A round's rows are committed first and its checkpoint renamed into place last. Whatever lies beyond the newest checkpoint
+is therefore from a round that did not end, and is removed when the run goes on.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import platform
+import tempfile
+from importlib.metadata import version
+from pathlib import Path
+from time import monotonic
+from typing import IO, Any
+
+from safetensors import SafetensorError, safe_open
+
+from adafed.data.base import Federation
+from adafed.errors import AdafedError
+from adafed.files import full_disk_in_a_sentence, save_tensors, write_whole
+from adafed.layout import FlatModule
+from adafed.records import RoundRecord
+from adafed.runs.config import Config, load_config
+from adafed.runs.store import Store
+from adafed.server import ServerState
+
+KEPT = 2  # checkpoints: the newest, and one more should a power cut have torn it
+DURABLE_EVERY = 30.0  # seconds between checkpoints that wait for the disk
+FREE_TO_CHANGE = ("run", "rounds")  # sections and keys that a resumed run may set anew
+
+
+class RunDirectory:
+    """One run's directory, or a stand-in that keeps nothing (`path` is then a temporary folder or None)."""
+
+    def __init__(self, path: Path | None, config: Config) -> None:
+        self.path = path
+        self.config = config
+        self.store: Store | None = None
+        self._lock: IO[str] | None = None
+        self._scratch: tempfile.TemporaryDirectory[str] | None = None
+        self._durable = monotonic()
+        self._personal = path / "personal" if path else None
+
+    @classmethod
+    def opened(cls, path: str | Path | None, config: Config, federation: Federation, *, grouped: int) -> RunDirectory:
+        """Make the directory, or take up the one that is there if it belongs to the same experiment."""
+        directory = cls(None if path is None else Path(path), config)
+        if directory.path is None:
+            if config.ditto:  # personal models are too many to keep in memory
+                directory._scratch = tempfile.TemporaryDirectory(prefix="adafed-")
+                directory._personal = Path(directory._scratch.name)
+            return directory
+        with full_disk_in_a_sentence(directory.path):
+            (directory.path / "checkpoints").mkdir(parents=True, exist_ok=True)
+            (directory.path / "personal").mkdir(exist_ok=True)
+        directory._take_lock()
+        try:
+            directory._describe(federation, grouped)
+            directory.store = Store(directory.path / "rounds.sqlite")
+        except BaseException:
+            directory.close()
+            raise
+        return directory
+
+    def restored(self) -> ServerState | None:
+        """The newest whole checkpoint; rows and files of later rounds are removed. None for a new run."""
+        if self.path is None:
+            return None
+        state = None
+        for file in sorted(self._checkpoints(), reverse=True):
+            try:
+                state = _read(file)
+                break
+            except (SafetensorError, OSError, ValueError, KeyError):
+                file.unlink()  # torn by a power cut: the one before it is whole
+        assert self.store is not None
+        self.store.forget_after(state.round if state else 0)
+        self._sweep(state)
+        return state
+
+    def personal(self, client: int, round: int) -> Path:
+        """A client's Ditto model as of a round. Each round writes a new file, so a killed one leaves the old."""
+        assert self._personal is not None
+        return self._personal / f"{client}-{round}.safetensors"
+
+    def save(self, record: RoundRecord, state: ServerState) -> None:
+        """Rows first, checkpoint last."""
+        if self.path is not None:
+            assert self.store is not None
+            self.store.add(record)
+            now = monotonic()
+            durable = now - self._durable > DURABLE_EVERY
+            tensors, numbers = state.packed()
+            target = self.path / "checkpoints" / f"round-{state.round:08d}.safetensors"
+            save_tensors(target, tensors, {"state": numbers}, durable=durable)
+            self._durable = now if durable else self._durable
+            for old in sorted(self._checkpoints())[:-KEPT]:
+                old.unlink()
+        if self._personal is not None and self.config.ditto:
+            self._drop_old_personal(record, state)
+
+    def finish(self, model: FlatModule, state: ServerState) -> None:
+        """The final model under its parameters' names, for whoever wants to use it."""
+        if self.path is None:
+            return
+        model.vector.copy_(state.parameters)
+        tensors = {name: value.detach().clone() for name, value in model.module.state_dict().items()}
+        save_tensors(self.path / "model.safetensors", tensors, {"round": str(state.round)}, durable=True)
+
+    def close(self) -> None:
+        if self.store is not None:
+            self.store.close()
+            self.store = None
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+        if self._scratch is not None:
+            self._scratch.cleanup()
+
+    def _checkpoints(self) -> list[Path]:
+        assert self.path is not None
+        return list((self.path / "checkpoints").glob("round-*.safetensors"))
+
+    def _take_lock(self) -> None:
+        assert self.path is not None
+        self._lock = (self.path / "lock").open("a")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._lock.close()
+            self._lock = None
+            raise AdafedError(
+                f"{self.path} is in use by another process; wait for it to end or choose another directory"
+            ) from None
+
+    def _describe(self, federation: Federation, grouped: int) -> None:
+        """Write what the run is, or check that the directory holds the same run."""
+        assert self.path is not None
+        facts = {
+            "data": {"name": federation.name, "clients": len(federation.ids), "checksum": federation.checksum},
+            "seeds": vars(self.config.derived_seeds()),
+            "trained_together": grouped,
+        }
+        described = self.path / "run.json"
+        if described.exists() and (self.path / "config.toml").exists():
+            before = json.loads(described.read_text())
+            _require_same(self.path, load_config(self.path / "config.toml"), self.config)
+            if before["data"]["checksum"] != facts["data"]["checksum"]:  # type: ignore[index]
+                raise AdafedError(
+                    f"{self.path} was begun on other data (checksum {before['data']['checksum'][:12]}, "
+                    f"now {federation.checksum[:12]}); restore the data or start a new run"
+                )
+        elif any(self.path.glob("checkpoints/*")):
+            raise AdafedError(
+                f"{self.path} holds checkpoints but no run.json and config.toml; choose another directory"
+            )
+        else:
+            write_whole(described, json.dumps(facts | {"versions": _versions()}, indent=2).encode(), durable=True)
+        write_whole(self.path / "config.toml", self.config.to_toml().encode(), durable=True)
+
+    def _sweep(self, state: ServerState | None) -> None:
+        assert self._personal is not None
+        current = {self.personal(int(c), r).name for c, r in state.personal.items()} if state else set()
+        for file in self._personal.iterdir():
+            if file.name not in current:
+                file.unlink()
+        assert self.path is not None
+        for partial in self.path.rglob(".*.partial"):
+            partial.unlink()
+
+    def _drop_old_personal(self, record: RoundRecord, state: ServerState) -> None:
+        """Older models of this round's clients, now that the checkpoint names the new ones."""
+        for client, last in state.personal.items():
+            if last == record.round:
+                assert self._personal is not None
+                for file in self._personal.glob(f"{client}-*.safetensors"):
+                    if file != self.personal(int(client), last):
+                        file.unlink()
+
+
+def _read(file: Path) -> ServerState:
+    with safe_open(file, framework="pt") as content:
+        tensors = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118  # not a dict
+        return ServerState.unpacked(tensors, content.metadata()["state"])
+
+
+def _require_same(path: Path, old: Config, new: Config) -> None:
+    before, now = ({k: v for k, v in c.to_dict().items() if k not in FREE_TO_CHANGE} for c in (old, new))
+    different = _difference(before, now)
+    if different is not None:
+        key, was, is_ = different
+        raise AdafedError(
+            f"{path} holds another experiment: {key} was {was!r} and is now {is_!r}; choose another directory"
+        )
+
+
+def _difference(old: Any, new: Any, key: str = "") -> tuple[str, Any, Any] | None:
+    if isinstance(old, dict) and isinstance(new, dict):
+        for name in sorted(old.keys() | new.keys()):
+            found = _difference(old.get(name), new.get(name), f"{key}.{name}" if key else name)
+            if found is not None:
+                return found
+        return None
+    return None if old == new else (key, old, new)
+
+
+def _versions() -> dict[str, str]:
+    packages = ("adafed", "torch", "numpy", "scipy", "clarabel")
+    found = {}
+    for package in packages:
+        try:
+            found[package] = version(package)
+        except ModuleNotFoundError:
+            found[package] = "unknown"
+    return found | {"python": platform.python_version(), "machine": platform.machine(), "system": platform.system()}
