@@ -1,8 +1,8 @@
 """Many small clients of equal shape trained at once: their models stacked, one batched product in place of many.
 
 Worth it where a client's step is so small that calling torch costs more than the arithmetic; not for convolutions,
-which a CPU batches badly. Sums are added up in another order than one by one, so results differ in the last bits: who is
-trained together is therefore decided by the configuration and the cohort alone.
+which a CPU batches badly. Sums are added up in another order than one by one, so results differ in the last bits: who
+is trained together is therefore decided by the configuration and the cohort alone.
 """
 
 from __future__ import annotations

@@ -1,11 +1,14 @@
 """The run directory: what a run leaves behind, written so that a process killed at any moment loses at most a round.
 
-    config.toml      the configuration, complete        run.json      versions, seeds, checksums, how clients are grouped
-    rounds.sqlite    a row a round, a client, a score    checkpoints/  the last two server states, safetensors
-    personal/        Ditto's models, one file a client   model.safetensors   the final global model, by parameter name
+    config.toml        the configuration, complete
+    run.json           versions, seeds, data checksum, how many clients are trained together
+    rounds.sqlite      a row a round, a row a participant, a row a client and evaluation
+    checkpoints/       the last two states of the server, safetensors
+    personal/          Ditto's models, one file a client
+    model.safetensors  the final global model, by parameter name
 
-A round's rows are committed first and its checkpoint renamed into place last. Whatever lies beyond the newest checkpoint
-is therefore from a round that did not end, and is removed when the run goes on.
+A round's rows are committed first and its checkpoint renamed into place last. Whatever lies beyond the newest
+checkpoint is therefore from a round that did not end, and is removed when the run goes on.
 """
 
 from __future__ import annotations
