@@ -91,6 +91,37 @@ def test_archive_is_unpacked_where_it_lies(tmp_path: Path) -> None:
     np.testing.assert_array_equal(catalogue.load("cifar10", tmp_path, verify=False).inputs, made.inputs)
 
 
+def test_version_asked_for_is_unpacked_beside_the_other(tmp_path: Path) -> None:
+    published.cifar(tmp_path, version="python")
+    _archive(tmp_path, "cifar-10-batches-py", "cifar-10-python.tar.gz")
+    published.cifar(tmp_path, version="binary")
+    catalogue.load("cifar10", tmp_path, verify=False)
+    assert not (tmp_path / "cifar-10-batches-py").exists()
+    catalogue.load("cifar10", tmp_path, verify=False, version="python")
+    assert (tmp_path / "cifar-10-batches-py").exists()
+
+
+@pytest.mark.parametrize("cut", [60, 2000])
+def test_truncated_archive_is_one_sentence(tmp_path: Path, cut: int) -> None:
+    published.cifar(tmp_path)
+    archive = _archive(tmp_path, "cifar-10-batches-bin", "cifar-10-binary.tar.gz")
+    archive.write_bytes(archive.read_bytes()[:-cut])
+    with pytest.raises(AdafedError, match="cannot be unpacked"):
+        catalogue.load("cifar10", tmp_path, verify=False)
+    assert not (tmp_path / "cifar-10-batches-bin").exists()
+
+
+def test_labels_and_images_are_both_needed(tmp_path: Path) -> None:
+    made = published.cifar(tmp_path / "images")
+    assert not catalogue.available("cifar10n", tmp_path / "images")
+    with pytest.raises(AdafedError, match="CIFAR-10N is not in"):
+        catalogue.load("cifar10n", tmp_path / "images", download=True)
+    published.cifar_n(tmp_path / "labels", "cifar10", made.targets[:50])
+    assert not catalogue.available("cifar10n", tmp_path / "labels")
+    with pytest.raises(AdafedError, match="CIFAR-10 is not in"):
+        catalogue.load("cifar10n", tmp_path / "labels")
+
+
 def test_archive_without_a_top_folder(tmp_path: Path) -> None:
     """CINIC-10's holds train, valid and test bare."""
     made = published.cinic10(tmp_path)

@@ -30,6 +30,7 @@ class Entry:
     remotes: tuple[Remote, ...] = ()  # a single archive, or the files themselves
     archives: tuple[tuple[Remote, str], ...] = ()  # archives that count as present, and the folder each unpacks to
     folder: str = ""  # where single files go
+    base: str = ""  # the set whose images this one relabels
 
 
 def _cifar(name: str) -> Entry:
@@ -49,13 +50,9 @@ def _human_labels(name: str) -> Entry:
         return label_noise.with_human_labels(dataset, root, kind)
 
     def present(root: Path) -> bool:
-        return label_noise.present(name, root) is not None and _ENTRIES[name].present(root) is not None
+        return label_noise.present(name, root) is not None and available(name, root)
 
-    def missing(root: Path) -> str:
-        images = _ENTRIES[name].missing(root) if not _ENTRIES[name].present(root) else ""
-        return images or label_noise.missing(name, root)
-
-    return Entry(present, load, missing, _ENTRIES[name].remotes, _ENTRIES[name].archives)
+    return Entry(present, load, functools.partial(label_noise.missing, name), base=name)
 
 
 _ENTRIES: dict[str, Entry] = {
@@ -85,8 +82,6 @@ def available(name: str, data_dir: str | Path | None = None) -> bool:
     """Whether `load` would find the set's files without a download; they are not checked."""
     entry, root = _entry(name), store.data_root(data_dir)
     archived = any((root / remote.filename).is_file() for remote, _ in entry.archives)
-    if name.endswith("n") and name[:-1] in label_noise.KINDS:
-        return label_noise.present(name[:-1], root) is not None and available(name[:-1], root)
     return bool(entry.present(root)) or archived
 
 
@@ -98,8 +93,14 @@ def load(name: str, data_dir: str | Path | None = None, download: bool = False, 
         if key not in known:
             accepted = f"it takes {', '.join(known)}" if known else "it takes none"
             raise AdafedError(f"{name} has no option {key!r}; {accepted}.")
-    if not entry.present(root):
-        _unpack_archives(entry, root, verify=bool(options.get("verify", True)))
+    verify = bool(options.get("verify", True))
+    if entry.base:
+        if not label_noise.present(entry.base, root):
+            raise AdafedError(label_noise.missing(entry.base, root))
+        load(entry.base, root, download, verify=verify)
+    # CIFAR may be here in one version while the one asked for is still packed.
+    if not entry.present(root) or options.get("version"):
+        _unpack_archives(entry, root, verify=verify)
     if not entry.present(root) and download:
         for remote in entry.remotes:
             fetch(remote, root / entry.folder)

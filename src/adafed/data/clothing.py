@@ -54,7 +54,7 @@ def load(root: Path, *, train: str = "noisy", size: int = 224, limit: int | None
                 f"{free / 1e9:.0f} GB free; give a smaller size or a limit."
             )
         for part, is_test in parts:
-            append_images(draft, part, lambda image: _centre(image, size), is_test=is_test)
+            append_images(draft, part, lambda image: _centre(image, size), is_test=is_test, threads=None)
 
     sources = [path for keys, labels, _ in lists for path in (keys, labels)]
     sources += [path for part, _ in parts for path, _ in part]

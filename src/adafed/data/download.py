@@ -143,6 +143,7 @@ def unpack(archive: Path, folder: str) -> Path:
     """The archive's top folder, beside the archive; it appears whole or, if the run is killed, not at all."""
     import tarfile
     import zipfile
+    import zlib
 
     target = archive.parent / folder
     scratch = archive.parent / f".{folder}.unpacking-{os.getpid()}"
@@ -157,7 +158,7 @@ def unpack(archive: Path, folder: str) -> Path:
         inner = scratch / folder
         # CINIC-10's archive holds its three folders bare; the others hold one folder of the expected name.
         os.replace(inner if inner.is_dir() else scratch, target)
-    except (tarfile.TarError, zipfile.BadZipFile, EOFError, OSError) as error:
+    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
         if target.is_dir():  # another process was faster
             return target
         reason = str(error).rstrip(".").replace("\n", " ")

@@ -28,6 +28,7 @@ from adafed.errors import AdafedError
 _COLUMNS = ("inputs", "targets", "groups", "is_test")
 _DTYPES = {"targets": np.dtype(np.int64), "groups": np.dtype(np.int64), "is_test": np.dtype(np.bool_)}
 _STALE_SECONDS = 86_400
+_MANY_FILES = 1000
 _RACY_NANOSECONDS = 2_000_000_000
 
 
@@ -297,8 +298,11 @@ class _Ledger:
     def describe(self, sources: Iterable[Path]) -> list[tuple[str, str, int]]:
         found = {path: self.known(path, "sha256") for path in sources}
         fresh = [path for path, digest in found.items() if digest is None]
-        with ThreadPoolExecutor(max_workers=4) as pool:  # hashing releases the interpreter lock
-            found.update(zip(fresh, pool.map(lambda path: self.digest(path, "sha256"), fresh), strict=True))
+        if len(fresh) < _MANY_FILES:
+            with ThreadPoolExecutor() as pool:  # hashing a large file releases the interpreter lock
+                found.update(zip(fresh, pool.map(lambda path: self.digest(path, "sha256"), fresh), strict=True))
+        else:  # a tree of small files, for which threads only get into each other's way
+            found.update((path, self.digest(path, "sha256")) for path in fresh)
         return sorted((self._name(path), *digest) for path, digest in found.items() if digest)
 
     def check(self, path: Path, expected: Published) -> None:

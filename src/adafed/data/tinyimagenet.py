@@ -5,6 +5,7 @@ The publisher's validation images serve as the test part: its own test images ha
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -81,12 +82,18 @@ def append_images(
     fit: Callable[[Image], Array],
     *,
     is_test: bool,
+    threads: int | None = 1,
 ) -> None:
-    """Decode files in threads (Pillow releases the interpreter lock) and append them in order, a block at a time."""
-    with ThreadPoolExecutor(max_workers=4) as pool:
+    """Decode files and append them in order, a block at a time.
+
+    Threads pay for large images, where most time goes to decoding outside the interpreter lock, and not for small ones.
+    """
+    with ThreadPoolExecutor(max_workers=threads) as pool:
         remaining = iter(labelled)
         while block := list(itertools.islice(remaining, _BLOCK)):
-            images = np.stack(list(pool.map(lambda item: read_image(item[0], fit), block)))
+            paths = [path for path, _ in block]
+            read = functools.partial(read_image, fit=fit)
+            images = np.stack([*(map(read, paths) if threads == 1 else pool.map(read, paths))])
             draft.append(images, np.array([label for _, label in block]), is_test=is_test)
 
 
