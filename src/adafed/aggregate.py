@@ -89,6 +89,7 @@ def aggregate(
     update, which would veto every step. A mistake in the call raises `AdafedError`.
     """
     state = RuleState(rule.initial_state()) if state is None else state
+    _check_state(rule, round, state)
     rows = Rows(updates, state.vectors)
     count = rows.count - len(state.memory)
     facts = Facts(
@@ -226,6 +227,16 @@ def _bad_facts(rule: Rule, facts: Facts) -> dict[int, str]:
     return dropped
 
 
+def _check_state(rule: Rule, round: int, state: RuleState) -> None:
+    if round < 1:
+        raise AdafedError(f"round is {round}; rounds count from 1")
+    rows = 0 if state.vectors is None else len(state.vectors)
+    if rows != len(state.memory):
+        raise AdafedError(f"state has {rows} vectors and names {len(state.memory)}; save and restore both")
+    if state.numbers.keys() != rule.initial_state().keys() or (state.memory and not rule.remembers):
+        raise AdafedError(f"state was not made by rule {rule.name}; pass the state of its last round, or none")
+
+
 def _ids(clients: Sequence[object] | None, count: int) -> tuple[str, ...]:
     ids = tuple(str(client) for client in (range(count) if clients is None else clients))
     if len(ids) != count:
@@ -239,12 +250,16 @@ def _ids(clients: Sequence[object] | None, count: int) -> tuple[str, ...]:
 def _numbers(name: str, values: Values | None, count: int) -> Vector | None:
     if values is None:
         return None
-    if isinstance(values, torch.Tensor):
-        values = values.detach().cpu().numpy()
+    if isinstance(values, torch.Tensor | np.ndarray):
+        values = values.tolist()
     try:
-        numbers = np.array([np.nan if value is None else float(value) for value in values], dtype=np.float64)
-    except (TypeError, ValueError):
+        numbers = np.array([np.nan if value is None else _number(value) for value in values], dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
         raise AdafedError(f"{name} is {values!r}; give a list with one number for each client") from None
     if len(numbers) != count:
         raise AdafedError(f"{name} has {len(numbers)} values for {count} updates; give one for each")
     return numbers
+
+
+def _number(value: Any) -> float:
+    return float(value.detach() if isinstance(value, torch.Tensor) else value)  # a loss may come with its graph

@@ -11,6 +11,8 @@ import typing
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
+import numpy as np
+
 from adafed.errors import AdafedError
 
 T = TypeVar("T")
@@ -57,6 +59,8 @@ class Registry(Generic[T]):
 def coerced(where: str, value: Any, hint: Any) -> Any:
     """`value` as the type `hint` asks for: an integer is a fine float, a string or a bool is not."""
     kinds = typing.get_args(hint) or (hint,)
+    if isinstance(value, np.generic):  # a value out of np.arange is as good as any
+        value = value.item()
     if value is None and type(None) in kinds:
         return None
     if isinstance(value, bool):

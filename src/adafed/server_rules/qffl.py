@@ -50,6 +50,6 @@ class QFFL(Rule):
         relative = losses / largest
         with np.errstate(over="ignore"):
             lengths = facts.need_norms() / np.sqrt(lr) / np.sqrt(largest)
-            pole = np.where(lengths > 0.0, self.q * relative ** (self.q - 1.0), 0.0)
-            h = pole * lengths * lengths + relative**self.q
+            pole = np.where((lengths > 0.0) & (self.q > 0.0), relative ** (self.q - 1.0), 0.0)
+            h = self.q * pole * lengths * lengths + relative**self.q
             return Answer(relative**self.q / h.sum())
