@@ -1,0 +1,193 @@
+"""The public call on everything a client or a caller can get wrong; the contract tests cover what goes right."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import adafed
+from adafed import AdafedError
+
+NAN, INF = float("nan"), float("inf")
+ADAFED, FEDAVG, FEDFA = adafed.rule("adafed"), adafed.rule("fedavg"), adafed.rule("fedfa")
+PLAIN = adafed.rule("fedavg", weighted=False)
+
+
+def updates(count: int = 4) -> torch.Tensor:
+    return torch.randn(count, 9, generator=torch.Generator().manual_seed(count), dtype=torch.float64)
+
+
+def changed(k: int, column: int, value: float) -> torch.Tensor:
+    found = updates()
+    found[k, column] = value
+    return found
+
+
+def test_good_clients_are_not_dropped() -> None:
+    outcome = adafed.aggregate(ADAFED, updates(), losses=[1, 2, 3, 4])
+    assert outcome.diagnostics.dropped == {}
+    assert outcome.diagnostics.hull == "affine"
+    assert adafed.aggregate(PLAIN, updates()).diagnostics.hull is None
+
+
+@pytest.mark.parametrize("rule", [ADAFED, PLAIN])
+@pytest.mark.parametrize("value", [NAN, INF, -INF])
+def test_non_finite_update(rule: adafed.Rule, value: float) -> None:
+    outcome = adafed.aggregate(rule, changed(1, 3, value), losses=[1, 2, 3, 4], clients=["a", "b", "c", "d"])
+    assert outcome.diagnostics.dropped == {"b": "update has a non-finite value"}
+    assert outcome.direction.isfinite().all()
+
+
+@pytest.mark.parametrize("rule", [ADAFED, PLAIN])
+@pytest.mark.parametrize(("loss", "told"), [(NAN, "nan"), (INF, "inf"), (-INF, "-inf"), (None, "nan")])
+def test_non_finite_loss(rule: adafed.Rule, loss: float | None, told: str) -> None:
+    outcome = adafed.aggregate(rule, updates(), losses=[1.0, loss, 2.0, 3.0])
+    assert outcome.diagnostics.dropped == {"1": f"loss is {told}"}
+
+
+def test_zero_update_costs_the_round_only_under_rules_that_solve() -> None:
+    rows = updates()
+    rows[2] = 0.0
+    outcome = adafed.aggregate(ADAFED, rows, losses=[1, 2, 3, 4])
+    assert outcome.diagnostics.dropped == {"2": "update is zero"}
+    averaged = adafed.aggregate(PLAIN, rows)
+    assert averaged.diagnostics.dropped == {}
+    np.testing.assert_allclose(averaged.coefficients, 0.25)
+
+
+def test_negligible_update() -> None:
+    rows = updates()
+    rows[2] *= 1e-12
+    outcome = adafed.aggregate(ADAFED, rows, losses=[1, 2, 3, 4])
+    assert list(outcome.diagnostics.dropped) == ["2"]
+    assert "negligible" in outcome.diagnostics.dropped["2"]
+    assert outcome.diagnostics.norm > 1e-3
+    rows[2] *= 1e6
+    assert adafed.aggregate(ADAFED, rows, losses=[1, 2, 3, 4]).diagnostics.dropped == {}
+
+
+@pytest.mark.parametrize("size", [0.0, -3.0, NAN, INF, None])
+def test_useless_sample_count(size: float | None) -> None:
+    outcome = adafed.aggregate(FEDAVG, updates(), sizes=[10, size, 10, 20])
+    assert list(outcome.diagnostics.dropped) == ["1"]
+    assert outcome.diagnostics.dropped["1"].startswith("sample count is")
+    np.testing.assert_allclose(outcome.coefficients, [0.25, 0.0, 0.25, 0.5])
+    assert adafed.aggregate(PLAIN, updates(), sizes=[10, size, 10, 20]).diagnostics.dropped == {}
+
+
+@pytest.mark.parametrize("accuracy", [-0.1, NAN, INF, None])
+def test_useless_accuracy(accuracy: float | None) -> None:
+    outcome = adafed.aggregate(FEDFA, updates(), accuracies=[0.5, accuracy, 0.5, 0.5])
+    assert list(outcome.diagnostics.dropped) == ["1"]
+    assert outcome.state.numbers["counts"] == {"0": 1, "2": 1, "3": 1}
+
+
+def test_every_reason_is_told() -> None:
+    rows = changed(0, 0, NAN)
+    rows[3] = 0.0
+    outcome = adafed.aggregate(adafed.rule("adafed"), rows, losses=[1.0, NAN, 1.0, 1.0])
+    assert list(outcome.diagnostics.dropped) == ["0", "1", "3"]
+    assert torch.allclose(outcome.direction, rows[2])
+    assert np.isnan(outcome.diagnostics.rates).tolist() == [True, True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("rule", "call", "sentence"),
+    [
+        (ADAFED, {"losses": [NAN, INF, None, NAN]}, "no client is left to aggregate: client 0: loss is nan"),
+        (FEDAVG, {"sizes": [0, 0, 0, 0]}, "no client is left.*sample count is 0"),
+        (ADAFED, {}, "rule adafed needs losses; pass losses=, one number for each client"),
+        (FEDAVG, {}, "rule fedavg needs sizes"),
+        (adafed.rule("qffl"), {"losses": [1, 1, 1, 1]}, "needs local_lr; pass local_lr=, the clients' learning rate"),
+        (adafed.rule("qffl"), {"losses": [1, 1, 1, 1], "local_lr": 0.0}, "learning rate is 0.0; it must be a finite"),
+        (adafed.rule("qffl"), {"losses": [1, 1, 1, 1], "local_lr": NAN}, "learning rate is nan; it must be a finite"),
+        (ADAFED, {"losses": [1, 2, 3]}, "losses has 3 values for 4 updates"),
+        (FEDAVG, {"sizes": [1, 2, 3, 4, 5]}, "sizes has 5 values for 4 updates"),
+        (FEDFA, {"accuracies": [1]}, "accuracies has 1 values for 4 updates"),
+        (ADAFED, {"losses": 1.0}, "losses is 1.0; give a list"),
+        (ADAFED, {"losses": ["a", "b", "c", "d"]}, "losses is .*; give a list"),
+        (ADAFED, {"losses": torch.ones(4, 1)}, "losses is .*; give a list"),
+        (ADAFED, {"losses": np.ones((4, 1))}, "losses is .*; give a list"),
+        (PLAIN, {"clients": ["a", "b", "a", "c"]}, "client a is there more than once"),
+        (PLAIN, {"clients": [1, "1", 2, 3]}, "client 1 is there more than once"),
+        (PLAIN, {"clients": ["a"]}, "clients has 1 ids for 4 updates"),
+        (PLAIN, {"round": 0}, "round is 0; rounds count from 1"),
+    ],
+)
+def test_mistakes_are_told_in_a_sentence(rule: adafed.Rule, call: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(AdafedError, match=sentence):
+        adafed.aggregate(rule, updates(), **call)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [torch.zeros(0, 3), torch.zeros(3, 0), torch.zeros(3), [], [torch.ones(2), torch.ones(3)], torch.ones(2, 2).int()],
+    ids=["no clients", "no parameters", "flat", "empty list", "lengths differ", "integers"],
+)
+def test_updates_that_are_none(bad: Any) -> None:
+    with pytest.raises(AdafedError):
+        adafed.aggregate(PLAIN, bad)
+
+
+@pytest.mark.parametrize("rule", [ADAFED, PLAIN])
+def test_all_updates_non_finite(rule: adafed.Rule) -> None:
+    with pytest.raises(AdafedError, match=r"no client is left to aggregate: client 0: update has a non-finite value; "):
+        adafed.aggregate(rule, torch.full((2, 3), NAN), losses=[1, 1])
+
+
+def test_nobody_moved() -> None:
+    """Zero updates from all clients are a stationary point, not a mistake: d = 0, and the state stays."""
+    rule = adafed.rule("fedfv", tau=2)
+    first = adafed.aggregate(rule, updates(), losses=[1, 2, 3, 4])
+    still = adafed.aggregate(rule, torch.zeros(2, 9).double(), losses=[1, 2], clients=["x", "y"], state=first.state)
+    assert not still.direction.any()
+    assert "stationary" in still.diagnostics.notes
+    assert still.diagnostics.dropped == {"x": "update is zero", "y": "update is zero"}
+    assert still.state.memory == first.state.memory
+    assert not adafed.aggregate(PLAIN, torch.zeros(2, 9)).direction.any()
+
+
+def test_state_must_be_the_rules_own() -> None:
+    fedavg = adafed.aggregate(PLAIN, updates()).state
+    fedfv = adafed.aggregate(adafed.rule("fedfv"), updates(), losses=[1, 2, 3, 4]).state
+    for rule, state in [(adafed.rule("afl"), fedavg), (ADAFED, fedfv)]:
+        with pytest.raises(AdafedError, match="state was not made by rule"):
+            adafed.aggregate(rule, updates(), losses=[1, 2, 3, 4], state=state)
+    halved = adafed.RuleState(fedfv.numbers, fedfv.memory)
+    with pytest.raises(AdafedError, match="state has 0 vectors and names 4"):
+        adafed.aggregate(adafed.rule("fedfv"), updates(), losses=[1, 2, 3, 4], state=halved)
+
+
+@pytest.mark.parametrize(
+    "losses",
+    [
+        np.array([1, 2, 3, 4]),
+        torch.tensor([1.0, 2.0, 3.0, 4.0]),
+        torch.tensor([1.0, 2.0, 3.0, 4.0], dtype=torch.bfloat16),
+        torch.tensor([1.0, 2.0, 3.0, 4.0], requires_grad=True),
+        [torch.tensor(value, requires_grad=True) for value in (1.0, 2.0, 3.0, 4.0)],
+        (1, np.float32(2), 3.0, np.int64(4)),
+    ],
+    ids=["numpy", "torch", "bfloat16", "with graph", "list with graph", "mixed"],
+)
+def test_facts_may_come_in_any_form(losses: Any) -> None:
+    expected = adafed.aggregate(ADAFED, updates(), losses=[1.0, 2.0, 3.0, 4.0])
+    assert torch.equal(adafed.aggregate(ADAFED, updates(), losses=losses).direction, expected.direction)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_direction_has_the_type_of_the_updates(dtype: torch.dtype) -> None:
+    for rule in (ADAFED, PLAIN, adafed.rule("fedfv")):
+        outcome = adafed.aggregate(rule, updates().to(dtype), losses=[1, 2, 3, 4])
+        assert outcome.direction.dtype == dtype
+        assert outcome.state.vectors is None or outcome.state.vectors.dtype == dtype
+
+
+def test_numbers_sort_as_numbers() -> None:
+    """Ties of the loss are broken by id: client 2 before client 10, and before any name."""
+    rule = adafed.rule("gifair")
+    outcome = adafed.aggregate(rule, updates(), losses=[1] * 4, sizes=[1] * 4, clients=["x", "10", "2", "a"])
+    assert np.argsort(outcome.coefficients).tolist() == [2, 1, 3, 0]
