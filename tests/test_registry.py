@@ -1,0 +1,129 @@
+"""Names and options: what is accepted, and the sentence for what is not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import pytest
+
+import adafed
+from adafed import AdafedError
+from adafed.registry import Registry, coerced, described
+
+NAN, INF = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "sentence"),
+    [
+        ("adafad", {}, "no rule is called 'adafad'; there are adafed, afl, fcfc, fedavg, "),
+        ("adafed", {"gama": 1}, "adafed has no option 'gama'; it has gamma, scale, hull, ridge"),
+        ("adafed", {"gamma": "5"}, "adafed: gamma is '5'; it must be a number"),
+        ("adafed", {"gamma": True}, "adafed: gamma is True; it must be a number"),
+        ("adafed", {"gamma": None}, "adafed: gamma is None; it must be a number"),
+        ("adafed", {"gamma": [1]}, r"adafed: gamma is \[1\]; it must be a number"),
+        ("adafed", {"gamma": -1}, "adafed: gamma is -1.0; it must be a finite number at least 0"),
+        ("adafed", {"gamma": NAN}, "adafed: gamma is nan"),
+        ("adafed", {"gamma": INF}, "adafed: gamma is inf"),
+        ("adafed", {"ridge": -1e-3}, "adafed: ridge is -0.001"),
+        ("adafed", {"hull": "convex"}, "adafed: hull is 'convex'; it must be one of 'affine', 'simplex'"),
+        ("adafed", {"hull": 1}, "adafed: hull is 1; it must be one of 'affine', 'simplex'"),
+        ("adafed", {"scale": "max"}, "adafed: scale is 'max'; it must be one of 'mean', 'min', 'paper'"),
+        ("fedavg", {"weighted": 1}, "fedavg: weighted is 1; it must be true or false"),
+        ("fedavg", {"weighted": "true"}, "fedavg: weighted is 'true'; it must be true or false"),
+        ("qffl", {"lr": "fast"}, "qffl: lr is 'fast'; it must be a number"),
+        ("qffl", {"lr": 0}, "qffl: lr is 0.0; it must be a finite number greater than 0"),
+        ("qffl", {"q": -1}, "qffl: q is -1.0"),
+        ("afl", {"step": -1}, "afl: step is -1.0"),
+        ("term", {"t": INF}, "term: t is inf"),
+        ("term", {"t": -INF}, "term: t is -inf"),
+        ("term", {"variant": "exact"}, "term: variant is 'exact'; it must be one of 'softmax', 'reference'"),
+        ("fedmgda+", {"epsilon": -0.1}, r"fedmgda\+: epsilon is -0.1"),
+        ("fedmgda+", {"prior": "n"}, r"fedmgda\+: prior is 'n'; it must be one of 'uniform', 'size'"),
+        ("fedfa", {"alpha": 0.7}, r"fedfa: alpha \+ beta is 1.2; it must be 1"),
+        ("fedfa", {"variant": "mine"}, "fedfa: variant is 'mine'"),
+        ("fedfv", {"alpha": 1.5}, "fedfv: alpha is 1.5; it must be between 0 and 1"),
+        ("fedfv", {"tau": 1.0}, "fedfv: tau is 1.0; it must be a whole number"),
+        ("fedfv", {"tau": -1}, "fedfv: tau is -1"),
+        ("gifair", {"c": 1.0}, "gifair: c is 1.0; it must be at least 0 and less than 1"),
+        ("fcfc", {"delta": 0}, "fcfc: delta is 0.0"),
+        ("fcfc", {"decay": 1.1}, "fcfc: decay is 1.1; it must be greater than 0 and at most 1"),
+    ],
+)
+def test_mistakes_are_told_in_a_sentence(name: str, options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(AdafedError, match=sentence) as caught:
+        adafed.rule(name, **options)
+    assert "\n" not in str(caught.value)
+
+
+def test_presets() -> None:
+    assert adafed.rule("adafed", preset="paper") == adafed.rule("adafed", scale="paper", hull="affine", ridge=0.0)
+    overridden = adafed.rule("adafed", preset="paper", gamma=5, hull="simplex")
+    assert overridden.options() == {"gamma": 5.0, "scale": "paper", "hull": "simplex", "ridge": 0.0}
+    with pytest.raises(AdafedError, match="adafed: preset is 'papers'; this rule has 'paper'"):
+        adafed.rule("adafed", preset="papers")
+    with pytest.raises(AdafedError, match="fedavg: preset is 'paper'; this rule has none"):
+        adafed.rule("fedavg", preset="paper")
+    with pytest.raises(AdafedError, match="no rule is called 'nobody'"):
+        adafed.rule("nobody", preset="paper")
+
+
+@pytest.mark.parametrize(
+    ("value", "hint", "expected"),
+    [
+        (5, float, 5.0),
+        (5, int, 5),
+        (0.5, float, 0.5),
+        (True, bool, True),
+        (None, float | None, None),
+        (2, float | None, 2.0),
+        ("mean", Literal["mean", "min"], "mean"),
+        (np.float64(0.5), float, 0.5),
+        (np.float32(0.5), float, 0.5),
+        (np.int64(3), int, 3),
+        (np.int64(3), float, 3.0),
+        (np.bool_(True), bool, True),
+    ],
+)
+def test_accepted_values(value: Any, hint: Any, expected: Any) -> None:
+    found = coerced("x", value, hint)
+    assert found == expected
+    assert type(found) is type(expected)
+
+
+def test_descriptions_hold_what_differs() -> None:
+    assert str(adafed.rule("adafed")) == "adafed"
+    assert str(adafed.rule("adafed", gamma=5, hull="simplex")) == "adafed(gamma=5.0, hull=simplex)"
+    assert described(adafed.optimizer("sgd", momentum=0.9)) == "sgd(momentum=0.9)"
+
+
+def test_names_are_sorted_and_registered_once() -> None:
+    names = Registry[Any]("thing")
+
+    @names.register("b")
+    @dataclass(frozen=True)
+    class Second:
+        name: ClassVar[str]
+        size: int = 1
+
+    @names.register("a")
+    @dataclass(frozen=True)
+    class First:
+        name: ClassVar[str]
+
+    assert names.names() == ("a", "b")
+    assert names.entry("a") is First
+    with pytest.raises(AdafedError, match="a thing named 'a' is registered already"):
+        names.register("a")(Second)
+    with pytest.raises(AdafedError, match="no thing is called 'c'; there are a, b"):
+        names.make("c")
+
+
+def test_rules_are_equal_by_their_options_and_cannot_change() -> None:
+    rule = adafed.rule("adafed", gamma=2)
+    assert rule == adafed.rule("adafed", gamma=2.0)
+    assert rule != adafed.rule("adafed", gamma=3)
+    with pytest.raises(AttributeError):
+        rule.gamma = 3.0  # type: ignore[attr-defined]
