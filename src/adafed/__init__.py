@@ -3,8 +3,10 @@
 from adafed.aggregate import Aggregate, Diagnostics, RuleState, aggregate
 from adafed.errors import AdafedError
 from adafed.optimizers import optimizer, optimizers
+from adafed.runs.config import Config, config_from, load_config
 from adafed.schedules import schedule, schedules
 from adafed.server_rules import Facts, Rule, register, rule, rules
+from adafed.simulate import simulate
 from adafed.states import StateAggregate, aggregate_states
 
 __version__ = "0.1.0"
@@ -12,6 +14,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AdafedError",
     "Aggregate",
+    "Config",
     "Diagnostics",
     "Facts",
     "Rule",
@@ -19,6 +22,8 @@ __all__ = [
     "StateAggregate",
     "aggregate",
     "aggregate_states",
+    "config_from",
+    "load_config",
     "optimizer",
     "optimizers",
     "register",
@@ -26,4 +31,5 @@ __all__ = [
     "rules",
     "schedule",
     "schedules",
+    "simulate",
 ]

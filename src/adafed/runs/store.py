@@ -71,10 +71,12 @@ class Store:
     def last_round(self) -> int:
         return int(self._db.execute("SELECT coalesce(max(round), 0) FROM rounds").fetchone()[0])
 
-    def records(self) -> Iterator[RoundRecord]:
-        """All rounds, as they were yielded when they ran (without their timings)."""
+    def records(self, *, evaluated: bool = False) -> Iterator[RoundRecord]:
+        """All rounds, or those with an evaluation, as they were yielded when they ran (without their timings)."""
+        where = "WHERE round IN (SELECT DISTINCT round FROM evaluations)" if evaluated else ""
+        columns = ", ".join(_ROUND)
         with self._told():
-            rounds = self._db.execute(f"SELECT round, {', '.join(_ROUND)}, notes FROM rounds ORDER BY round").fetchall()
+            rounds = self._db.execute(f"SELECT round, {columns}, notes FROM rounds {where} ORDER BY round").fetchall()
         for number, *values, notes in rounds:
             yield RoundRecord(
                 round=number,

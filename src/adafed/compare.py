@@ -1,0 +1,133 @@
+"""Several methods, several seeds, one table: runs what is not there yet and reads back what is.
+
+Every run has a directory of its own below the study's, so an interrupted comparison goes on where it was.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from adafed.errors import AdafedError
+from adafed.records import RoundRecord
+from adafed.report.tables import Column, Row, Table, cells
+from adafed.runs.config import Config, config_from, merged, parse_settings
+from adafed.runs.summary import COLUMNS, PERCENT, RunSummary, label, summarise
+from adafed.simulate import simulate
+from adafed.study import Study
+
+Watch = Callable[["Run", int, RoundRecord | None], None]
+POLL = 0.5  # seconds between looks at runs in other processes
+
+
+@dataclass(frozen=True)
+class Run:
+    """One method at one seed."""
+
+    method: str
+    config: Config
+    directory: Path
+
+
+def planned(study: Study, seeds: Sequence[int], settings: Iterable[str], out: Path) -> list[Run]:
+    """All runs of a study, seed by seed, so that a table is complete for the first seeds early."""
+    settings = list(settings)
+    return [
+        Run(method, study.config(method, seed, settings), out / _file_name(method) / f"seed-{seed}")
+        for seed in seeds
+        for method in study.methods
+    ]
+
+
+def method_from(text: str) -> tuple[str, dict[str, object]]:
+    """`adafed` or `adafed:gamma=5,hull=simplex` from the command line, as a method of its own."""
+    name, _, options = text.partition(":")
+    settings = [f"rule.{option.strip()}" for option in options.split(",") if option.strip()]
+    over = merged({"rule": {"name": name}}, parse_settings(settings))
+    return label(config_from(over)), over
+
+
+def run_all(runs: Sequence[Run], watch: Watch, *, jobs: int = 1) -> None:
+    """Do what is missing. `watch(run, round, record)` is called after every round; with several jobs, now and then."""
+    waiting = [run for run in runs if not finished(run)]
+    if jobs <= 1:
+        for run in waiting:
+            for record in simulate(run.config, directory=run.directory):
+                watch(run, record.round, record)
+        return
+    running: dict[Run, subprocess.Popen[bytes]] = {}
+    try:
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                run = waiting.pop(0)
+                running[run] = _started(run)
+            time.sleep(POLL)
+            for run, process in list(running.items()):
+                watch(run, last_round(run), None)
+                if process.poll() is not None:
+                    del running[run]
+                    if process.returncode:
+                        told = process.stderr.read().decode().strip() if process.stderr else ""
+                        raise AdafedError(f"{run.method}, seed {run.config.seed}: {told or 'the run failed'}")
+    finally:
+        for process in running.values():
+            process.terminate()
+        for process in running.values():
+            process.wait()
+
+
+def finished(run: Run) -> bool:
+    return last_round(run) >= run.config.rounds
+
+
+def last_round(run: Run) -> int:
+    if not (run.directory / "rounds.sqlite").exists() or not (run.directory / "config.toml").exists():
+        return 0
+    return summarise(run.directory).rounds
+
+
+def _started(run: Run) -> subprocess.Popen[bytes]:
+    """A run in a process of its own, which does its clients' work itself."""
+    run.directory.parent.mkdir(parents=True, exist_ok=True)
+    config = run.directory.parent / f".{run.directory.name}.toml"
+    config.write_text(run.config.changed(run={"workers": 0}).to_toml())
+    command = [sys.executable, "-m", "adafed", "run", str(config), "--out", str(run.directory), "--quiet", "--continue"]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True)
+
+
+def comparison(
+    title: str,
+    found: Sequence[tuple[str, RunSummary]],
+    columns: Sequence[str],
+    *,
+    tail: bool = False,
+    notes: Sequence[str] = (),
+) -> Table:
+    """Rows are methods, in the order of their first run; cells are means over their seeds."""
+    methods: dict[str, list[RunSummary]] = {}
+    for method, one in found:
+        methods.setdefault(method, []).append(one)
+    rows = []
+    for method, runs in methods.items():
+        numbers = [[(one.tail if tail else one.final).get(column) for column in columns] for one in runs]
+        rows.append(Row(method, cells(numbers), runs[0].personalised))
+    told = list(notes)
+    if tail:
+        told.append("means over the evaluations of the last tenth of the rounds")
+    if "floor" in columns and "excess" in columns:
+        told.append("chance: the part of σ_a that the clients' few test samples explain; left: what remains of σ_a")
+    if any(column in PERCENT for column in columns):
+        told.append("accuracies, σ_a and ρ in percent")
+    short = [(m, one) for m, one in found if not one.complete]
+    told += [f"{m}, seed {one.config.seed}: only {one.rounds} of {one.config.rounds} rounds" for m, one in short]
+    picked: tuple[Column, ...] = tuple(COLUMNS[column] for column in columns)
+    return Table(title, picked, tuple(rows), tuple(told))
+
+
+def _file_name(method: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.+=-]+", "-", method).strip("-") or "method"

@@ -1,0 +1,72 @@
+"""What there is to choose from, as rows for `adafed list`: read from the registries, so nothing can be missing."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from adafed import models
+from adafed.data import partition, sources
+from adafed.optimizers import OPTIMIZERS
+from adafed.registry import Registry
+from adafed.runs.summary import COLUMNS
+from adafed.schedules import SCHEDULES
+from adafed.server_rules import RULES
+
+Listing = tuple[tuple[str, ...], list[tuple[str, ...]]]
+
+
+def _registered(registry: Registry[Any]) -> Listing:
+    rows: list[tuple[str, ...]] = []
+    for name in registry.names():
+        entry: Any = registry.entry(name)
+        options = ", ".join(f"{f.name}={f.default!r}" for f in dataclasses.fields(entry))
+        rows.append((name, entry.summary, options or "none"))
+    return ("name", "what it does", "options and defaults"), rows
+
+
+def _rules() -> Listing:
+    heads, rows = _registered(RULES)
+    needs = [", ".join(sorted(RULES.make(row[0]).needs)) or "nothing" for row in rows]
+    return (*heads, "needs"), [(*row, need) for row, need in zip(rows, needs, strict=True)]
+
+
+def _data() -> Listing:
+    return ("name", "available"), [(name, _presence(name)) for name in sources.names()]
+
+
+def _presence(name: str) -> str:
+    from adafed.data import catalogue
+
+    if name not in catalogue.names():
+        return "always"
+    return "yes" if catalogue.available(name) else "not found here; its loader says where to get it"
+
+
+def _partitions() -> Listing:
+    return ("name", "options"), [(name, ", ".join(partition.options(name))) for name in partition.names()]
+
+
+def _models() -> Listing:
+    rows: list[tuple[str, ...]] = []
+    for name in models.names():
+        options = ", ".join(f"{key}={value!r}" for key, value in models.options(name).items())
+        rows.append((name, options or "none"))
+    return ("name", "options and defaults"), rows
+
+
+def _metrics() -> Listing:
+    direction = {1: "larger is better", -1: "smaller is better", 0: ""}
+    return ("name", "column", ""), [(key, c.label, direction[c.better]) for key, c in COLUMNS.items()]
+
+
+SUBJECTS: dict[str, Callable[[], Listing]] = {
+    "rules": _rules,
+    "optimizers": lambda: _registered(OPTIMIZERS),
+    "schedules": lambda: _registered(SCHEDULES),
+    "data": _data,
+    "partitions": _partitions,
+    "models": _models,
+    "metrics": _metrics,
+}

@@ -1,0 +1,187 @@
+"""Tables of results: on the terminal, in Markdown, in LaTeX, as CSV; the best and second best of a column marked.
+
+A cell is a mean over seeds with its standard deviation. Personalised methods serve every client its own model, so they
+carry a mark and do not compete for the best.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table as RichTable
+from rich.text import Text
+
+
+@dataclass(frozen=True)
+class Column:
+    """`better` is 1 where larger is better, -1 where smaller is, 0 where neither is."""
+
+    label: str
+    better: int = 0
+    latex: str | None = None
+    digits: int = 2
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The mean of some values, and their standard deviation (n - 1) where there are several. None: not known."""
+
+    values: tuple[float, ...]
+
+    @property
+    def mean(self) -> float | None:
+        return sum(self.values) / len(self.values) if self.values else None
+
+    @property
+    def spread(self) -> float | None:
+        if len(self.values) < 2 or self.mean is None:
+            return None
+        return math.sqrt(sum((value - self.mean) ** 2 for value in self.values) / (len(self.values) - 1))
+
+
+@dataclass(frozen=True)
+class Row:
+    label: str
+    cells: tuple[Cell, ...]
+    personalised: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...] = field(default=())
+    head: str = "method"
+
+    def ranks(self, column: int) -> dict[int, int]:
+        """Row -> 1 or 2 for the best and second best mean among the methods that share one model."""
+        better = self.columns[column].better
+        means = [
+            (better * cell.mean, i)
+            for i, row in enumerate(self.rows)
+            if (cell := row.cells[column]).mean is not None and not row.personalised
+        ]
+        if not better or len(means) < 2:
+            return {}
+        values = sorted({round(value, 9) for value, _ in means}, reverse=True)[:2]
+        return {i: values.index(round(value, 9)) + 1 for value, i in means if round(value, 9) in values}
+
+    def _texts(self, plus_minus: str, dash: str = "–", fewer: int = 0) -> list[list[str]]:
+        texts = []
+        for row in self.rows:
+            line = []
+            for column, cell in zip(self.columns, row.cells, strict=True):
+                if cell.mean is None:
+                    line.append(dash)
+                    continue
+                digits = max(column.digits - fewer, 0)
+                text = f"{cell.mean:.{digits}f}"
+                line.append(text if cell.spread is None else f"{text}{plus_minus}{cell.spread:.{digits}f}")
+            texts.append(line)
+        return texts
+
+    def _label(self, row: Row) -> str:
+        return f"{row.label} *" if row.personalised else row.label
+
+    def _notes(self) -> list[str]:
+        notes = list(self.notes)
+        if any(row.personalised for row in self.rows):
+            notes.append("* personalised: every client is measured with its own model")
+        return notes
+
+    def rich(self) -> RichTable:
+        """For the terminal, narrow enough for 80 columns: the best bold, the second best underlined."""
+        table = RichTable(
+            title=self.title or None,
+            title_justify="left",
+            title_style="bold",
+            caption="\n".join(self._notes()) or None,
+            caption_justify="left",
+            box=SIMPLE_HEAD,
+        )
+        table.add_column(self.head, no_wrap=True)
+        for column in self.columns:
+            table.add_column(column.label, justify="right", no_wrap=True)
+        ranks = [self.ranks(i) for i in range(len(self.columns))]
+        styles = {1: "bold", 2: "underline"}
+        for i, (row, texts) in enumerate(zip(self.rows, self._texts("±", fewer=1), strict=True)):
+            cells = [Text(text, style=styles.get(ranks[c].get(i, 0), "")) for c, text in enumerate(texts)]
+            table.add_row(self._label(row), *cells)
+        return table
+
+    def markdown(self) -> str:
+        ranks = [self.ranks(i) for i in range(len(self.columns))]
+        marks = {1: "**{}**", 2: "<u>{}</u>"}
+        lines = [
+            "| " + " | ".join([self.head, *(column.label for column in self.columns)]) + " |",
+            "|" + "|".join(["---", *("---:" for _ in self.columns)]) + "|",
+        ]
+        for i, (row, texts) in enumerate(zip(self.rows, self._texts(" ± "), strict=True)):
+            cells = [marks.get(ranks[c].get(i, 0), "{}").format(text) for c, text in enumerate(texts)]
+            lines.append("| " + " | ".join([self._label(row).replace("|", "\\|"), *cells]) + " |")
+        notes = [f"\n{note}" for note in self._notes()]
+        title = [f"**{self.title}**\n"] if self.title else []
+        return "\n".join([*title, *lines, *notes]) + "\n"
+
+    def latex(self) -> str:
+        """A booktabs tabular; bold and underline as the paper has them."""
+        ranks = [self.ranks(i) for i in range(len(self.columns))]
+        marks = {1: "\\textbf{%s}", 2: "\\underline{%s}"}
+        head = [_escaped(self.head), *(column.latex or _escaped(column.label) for column in self.columns)]
+        lines = [
+            f"\\begin{{tabular}}{{l{'r' * len(self.columns)}}}",
+            "\\toprule",
+            " & ".join(head) + " \\\\",
+            "\\midrule",
+        ]
+        for i, (row, texts) in enumerate(zip(self.rows, self._texts(" $\\pm$ ", "--"), strict=True)):
+            cells = [marks.get(ranks[c].get(i, 0), "%s") % text for c, text in enumerate(texts)]
+            lines.append(" & ".join([_escaped(self._label(row)), *cells]) + " \\\\")
+        lines += ["\\bottomrule", "\\end{tabular}"]
+        return "\n".join([*(f"% {note}" for note in [self.title, *self._notes()] if note), *lines]) + "\n"
+
+    def csv(self) -> str:
+        """All digits, with the spread and the number of seeds in columns of their own."""
+        out = io.StringIO()
+        writer = csv.writer(out, lineterminator="\n")
+        labels = [label for column in self.columns for label in (column.label, f"{column.label} std over seeds")]
+        writer.writerow([self.head, "personalised", "seeds", *labels])
+        for row in self.rows:
+            numbers: list[object] = []
+            for cell in row.cells:
+                numbers += [
+                    "" if cell.mean is None else repr(cell.mean),
+                    "" if cell.spread is None else repr(cell.spread),
+                ]
+            seeds = max((len(cell.values) for cell in row.cells), default=0)
+            writer.writerow([row.label, "yes" if row.personalised else "no", seeds, *numbers])
+        return out.getvalue()
+
+    def rendered(self, form: str) -> str:
+        """`form` is markdown, latex or csv."""
+        return {"markdown": self.markdown, "latex": self.latex, "csv": self.csv}[form]()
+
+
+def _escaped(text: str) -> str:
+    special = {
+        "&": "\\&",
+        "%": "\\%",
+        "_": "\\_",
+        "#": "\\#",
+        "±": "$\\pm$",
+        "σ": "$\\sigma$",
+        "ρ": "$\\rho$",
+        "°": "$^\\circ$",
+    }
+    return "".join(special.get(letter, letter) for letter in text)
+
+
+def cells(rows: Sequence[Sequence[float | None]]) -> tuple[Cell, ...]:
+    """One cell a column from one sequence of values a seed."""
+    return tuple(Cell(tuple(v for v in column if v is not None)) for column in zip(*rows, strict=True))
