@@ -8,8 +8,7 @@ from adafed.schedules import schedule, schedules
 from adafed.server_rules import Facts, Rule, register, rule, rules
 from adafed.simulate import simulate
 from adafed.states import StateAggregate, aggregate_states
-
-__version__ = "0.1.0"
+from adafed.version import __version__
 
 __all__ = [
     "AdafedError",
@@ -20,6 +19,7 @@ __all__ = [
     "Rule",
     "RuleState",
     "StateAggregate",
+    "__version__",
     "aggregate",
     "aggregate_states",
     "config_from",

@@ -42,7 +42,7 @@ def client_word(seed: int, round: int, client: int) -> int:
 
 def permutations(seed: int, round: int, clients: list[int], epoch: int, samples: int) -> npt.NDArray[np.int64]:
     """For each client the order in which it takes its samples in this epoch, one row each."""
-    keys = np.array([_key(seed, round, client, epoch + 1) for client in clients], dtype=np.uint64)
+    keys = _keys(seed, round, clients, epoch + 1)
     with np.errstate(over="ignore"):
         counters = keys[:, None] + np.arange(samples, dtype=np.uint64)[None, :] * _GOLDEN
     return np.argsort(_mixed(counters), axis=1, kind="stable")
@@ -61,6 +61,15 @@ def _key(*words: int) -> int:
         state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & _MASK
         state ^= state >> 31
     return state
+
+
+def _keys(seed: int, round: int, clients: list[int], last: int) -> Words:
+    """`_key(seed, round, client, last)` for many clients at once."""
+    if len(clients) < 8:
+        return np.array([_key(seed, round, client, last) for client in clients], dtype=np.uint64)
+    with np.errstate(over="ignore"):
+        states = np.uint64(_key(seed, round)) + np.array(clients, dtype=np.uint64) + _GOLDEN
+        return _mixed(_mixed(states) + np.uint64(last) + _GOLDEN)
 
 
 def _mixed(words: Words) -> Words:

@@ -65,7 +65,7 @@ def aggregate_states(
     updates = [torch.cat([(before[n] - state[n]).reshape(-1) for n in parameters]) for state in after]
     outcome = aggregate(rule, updates, sizes=sizes, **facts)
 
-    pieces = outcome.direction.split([before[name].numel() for name in parameters])
+    pieces = torch.split(outcome.direction, [before[name].numel() for name in parameters])
     directions = {
         name: piece.view_as(before[name]).to(before[name].dtype) for name, piece in zip(parameters, pieces, strict=True)
     }

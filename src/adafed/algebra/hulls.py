@@ -38,7 +38,8 @@ def _unit(gram: Matrix) -> _Unit:
 def _relative(weights: Vector, lengths: Vector) -> Vector:
     """w_k / ||g_k||, the right-hand side that goes with the unit-diagonal Gram, with largest entry 1."""
     ratios = weights / lengths * lengths.min()
-    return ratios / ratios.max()
+    relative: Vector = ratios / ratios.max()
+    return relative
 
 
 def affine_point(gram: Matrix, weights: Vector) -> Vector | None:
@@ -93,7 +94,8 @@ def simplex_point(gram: Matrix, weights: Vector) -> Vector:
 def boxed_simplex_point(gram: Matrix, lower: Vector, upper: Vector) -> Vector:
     """argmin y.M.y over sum y = 1, lower <= y <= upper; the box must meet the simplex."""
     if np.all(upper - lower < 1e-12):
-        return lower / lower.sum()
+        only: Vector = lower / lower.sum()
+        return only
     ones = np.ones(len(gram))
     scale = np.diag(gram).mean()
     solution = np.clip(_quadratic_programme(gram / scale, ones, lower, upper), lower, upper)

@@ -18,4 +18,5 @@ def project_to_simplex(point: Vector) -> Vector:
     thresholds = (np.cumsum(descending) - 1.0) / np.arange(1, len(point) + 1)
     support = np.nonzero(descending > thresholds)[0][-1]
     projected: Vector = np.maximum(shifted - thresholds[support], 0.0)
-    return projected / projected.sum()
+    normalised: Vector = projected / projected.sum()
+    return normalised

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, Protocol
 from urllib.parse import urlsplit
 
-from adafed import __version__
+from adafed.version import __version__
 from adafed.errors import AdafedError
 
 _BLOCK = 1 << 18
