@@ -5,7 +5,7 @@ The update is g_k = theta_init - theta, as in line 9. Losses are means over the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -103,9 +103,13 @@ def measure(model: FlatModule, inputs: torch.Tensor, targets: torch.Tensor, loss
     return torch.cat(pieces) if pieces else torch.zeros(0, 2, dtype=torch.float64)
 
 
-def summary(measured: torch.Tensor) -> Measured:
-    means = measured.mean(dim=0).tolist()
-    return Measured(loss=means[0], accuracy=means[1])
+def summaries(measured: torch.Tensor, counts: Sequence[int]) -> list[Measured | None]:
+    """The mean of each client's samples, which lie one client after the other; None for a client without any."""
+    if len(counts) > 1 and counts[0] and min(counts) == max(counts):
+        means = measured.view(len(counts), counts[0], 2).mean(dim=1).tolist()
+    else:
+        means = [scores.mean(dim=0).tolist() for scores in torch.split(measured, list(counts))]
+    return [Measured(*mean) if count else None for mean, count in zip(means, counts, strict=True)]
 
 
 def batches(how: LocalTraining, work: Assignment, samples: int) -> Iterator[torch.Tensor]:
@@ -134,12 +138,9 @@ def gradients(model: FlatModule, data: Samples, batch: torch.Tensor, loss: Loss)
         else:
             inputs, targets = data.inputs[piece], data.targets[piece]
         mean = sample_losses(model.module(inputs), targets, loss).sum() / len(batch)
-        grads = torch.autograd.grad(mean, model.parameters)
+        grads = torch.autograd.grad(mean, model.trained, materialize_grads=True)
         value += mean.item()
-        if total:
-            torch._foreach_add_(total, grads)
-        else:
-            total = list(grads)
+        total = list(torch._foreach_add(total, grads)) if total else list(grads)
     return total, value
 
 
@@ -152,18 +153,16 @@ def descend(
     lr: float,
     pull: float,
 ) -> None:
-    """One SGD step in place; `pull` weighs 1/2 ||theta - anchor||^2, which is FedProx's mu and Ditto's lambda."""
+    """One SGD step in place; `pull` weighs 1/2 ||theta - anchor||^2, which is FedProx's mu and Ditto's lambda.
+
+    The gradients are not written to: autograd may have handed out one tensor for two parameters.
+    """
     if how.weight_decay:
-        torch._foreach_add_(grads, parameters, alpha=how.weight_decay)
+        grads = list(torch._foreach_add(grads, parameters, alpha=how.weight_decay))
     if anchor is not None:
-        torch._foreach_add_(grads, parameters, alpha=pull)
-        torch._foreach_add_(grads, anchor, alpha=-pull)
+        grads = list(torch._foreach_add(grads, torch._foreach_sub(parameters, anchor), alpha=pull))
     if how.momentum:
-        if momenta:
-            torch._foreach_mul_(momenta, how.momentum)
-            torch._foreach_add_(momenta, grads)
-        else:
-            momenta.extend(grads)
+        momenta[:] = torch._foreach_add(grads, momenta, alpha=how.momentum) if momenta else grads
         grads = momenta
     torch._foreach_add_(parameters, grads, alpha=-lr)
 
@@ -207,7 +206,7 @@ class LocalTrainer:
         model.module.train()
         if model.random:
             torch.manual_seed(client_word(how.seed, work.round, work.client))
-        pulled_to = None if anchor is None else model.views(anchor)
+        pulled_to = None if anchor is None else self._trained(anchor)
         momenta: list[torch.Tensor] = []
         steps, running = 0, 0.0
         for batch in batches(how, work, len(data)):
@@ -215,5 +214,9 @@ class LocalTrainer:
             running += value
             steps += 1
             with torch.no_grad():
-                descend(model.parameters, grads, momenta, pulled_to, how, lr, pull)
+                descend(model.trained, grads, momenta, pulled_to, how, lr, pull)
         return steps, running / steps
+
+    def _trained(self, vector: torch.Tensor) -> list[torch.Tensor]:
+        both = zip(self.model.views(vector), self.model.parameters, strict=True)
+        return [view for view, parameter in both if parameter.requires_grad]

@@ -11,7 +11,8 @@ from torch import nn
 
 
 class FlatModule:
-    """A module bound to `vector`. `parameters` are its trainable views, in the module's own order."""
+    """A module bound to `vector`. `parameters` are views of it, in the module's own order; `trained` are those of them
+    that are not frozen."""
 
     def __init__(self, module: nn.Module, device: str | torch.device = "cpu") -> None:
         self.module = module.to(device)
@@ -34,9 +35,10 @@ class FlatModule:
             module.get_submodule(owner)._buffers[leaf] = view
             start += buffer.numel()
         self.parameters: list[torch.Tensor] = [parameter for _, parameter in named]
+        self.trained = [parameter for parameter in self.parameters if parameter.requires_grad]
 
     def views(self, flat: torch.Tensor) -> list[torch.Tensor]:
-        """Another vector of the parameters' length, cut the same way."""
+        """Another vector of the parameters' length, cut like `parameters`."""
         sizes = [parameter.numel() for parameter in self.parameters]
         pieces = torch.split(flat[: self.length], sizes)
         return [piece.view(parameter.shape) for piece, parameter in zip(pieces, self.parameters, strict=True)]

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from adafed.aggregate import Aggregate, aggregate
+from adafed.algebra.gram import one_blas_thread
 from adafed.client import Assignment, Report
 from adafed.cohort import Cohort, Sampler
 from adafed.data.base import Federation
@@ -124,18 +125,19 @@ class Simulation:
             return None, "no client answered" if cohort.clients else "no client has joined yet"
         rows = self.executor.updates.array[: len(reports), : self.state.length]
         try:
-            outcome = aggregate(
-                self.server.rule,
-                rows if self.executor.updates.on_disk else torch.from_numpy(rows),
-                losses=[report.told_loss(self.config.server.loss) for report in reports],
-                sizes=[report.samples for report in reports],
-                accuracies=None if reports[0].before is None else [_accuracy(report) for report in reports],
-                clients=[self.ids[report.client] for report in reports],
-                round=t,
-                local_lr=self.config.local.rate(t),
-                federation=len(self.ids),
-                state=self.state.rule_state,
-            )
+            with one_blas_thread():  # a small solve on several threads waits for them longer than it computes
+                outcome = aggregate(
+                    self.server.rule,
+                    rows if self.executor.updates.on_disk else torch.from_numpy(rows),
+                    losses=[report.told_loss(self.config.server.loss) for report in reports],
+                    sizes=[report.samples for report in reports],
+                    accuracies=None if reports[0].before is None else [_accuracy(report) for report in reports],
+                    clients=[self.ids[report.client] for report in reports],
+                    round=t,
+                    local_lr=self.config.local.rate(t),
+                    federation=len(self.ids),
+                    state=self.state.rule_state,
+                )
         except AdafedError as error:
             if "no client is left" not in str(error):
                 raise

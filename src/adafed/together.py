@@ -1,8 +1,8 @@
 """Many small clients of equal shape trained at once: their models stacked, one batched product in place of many.
 
 Worth it where a client's step is so small that calling torch costs more than the arithmetic; not for convolutions,
-which a CPU batches badly. Sums are added up in another order than one by one, so results differ in the last bits: who is
-trained together is therefore decided by the configuration and the cohort alone.
+which a CPU batches badly. Sums are added up in another order than one by one, so results differ in the last bits: who
+is trained together is therefore decided by the configuration and the cohort alone.
 """
 
 from __future__ import annotations
@@ -23,13 +23,16 @@ _BATCHED = (nn.Linear, nn.Flatten, nn.Identity, nn.Sequential, *_ACTIVATIONS)
 
 
 def group_size(together: str | int, model: FlatModule) -> int:
-    """How many clients of a cohort are trained in one batch; 1 means one by one."""
+    """How many clients of a cohort are trained in one batch; 1 means one by one.
+
+    A module with a `forward` of its own may do what vmap cannot, so it is asked for by number only.
+    """
     plain = all(type(m) in _BATCHED for m in model.module.modules() if not list(m.children()))
     if together == "never" or not plain or model.statistics or len(model.trained) < len(model.parameters):
         return 1
     if isinstance(together, int):
         return together
-    return GROUP if model.length <= SMALL else 1
+    return GROUP if model.length <= SMALL and _row(model.module) is not None else 1
 
 
 def groups(clients: Sequence[int], samples: Sequence[int], shares: Sequence[float], size: int) -> list[list[int]]:

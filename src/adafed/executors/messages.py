@@ -1,16 +1,18 @@
-"""Units of work and their results as JSON, the only thing that travels between processes besides raw numbers."""
+"""Units of work and their results as JSON, the only thing that travels between processes besides raw numbers.
+
+Values go as rows without names: a round of a hundred small clients lasts a few milliseconds, and names would be a good
+part of it.
+"""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from typing import Any
 
 from adafed.client import Assignment, Measured, Report
 from adafed.executors.station import MeasureUnit, Personal, Scores, TrainUnit
 
 Unit = TrainUnit | MeasureUnit
-Result = Report | Scores
 
 
 def encode(content: dict[str, Any]) -> bytes:
@@ -24,29 +26,51 @@ def decode(message: bytes) -> dict[str, Any]:
 
 
 def unit_to_json(unit: Unit) -> dict[str, Any]:
-    return {"kind": "train" if isinstance(unit, TrainUnit) else "measure", **asdict(unit)}
+    personal = [(one.source, one.target) for one in unit.personal]
+    if isinstance(unit, MeasureUnit):
+        return {"kind": "measure", "clients": unit.clients, "part": unit.part, "personal": personal}
+    return {
+        "kind": "train",
+        "work": [(one.client, one.round, one.lr, one.share) for one in unit.work],
+        "rows": unit.rows,
+        "before": unit.before,
+        "after": unit.after,
+        "personal": personal,
+    }
 
 
 def unit_from_json(content: dict[str, Any]) -> Unit:
-    kind = content.pop("kind")
-    personal = tuple(Personal(**one) for one in content.pop("personal"))
-    if kind == "measure":
+    personal = tuple(Personal(*one) for one in content["personal"])
+    if content["kind"] == "measure":
         return MeasureUnit(tuple(content["clients"]), content["part"], personal)
-    work = tuple(Assignment(**one) for one in content["work"])
+    work = tuple(Assignment(*one) for one in content["work"])
     return TrainUnit(work, tuple(content["rows"]), content["before"], content["after"], personal)
 
 
-def results_to_json(results: list[Report] | list[Scores]) -> list[dict[str, Any]]:
-    return [asdict(result) for result in results]
+def reports_to_json(reports: list[Report]) -> list[tuple[Any, ...]]:
+    return [
+        (one.client, one.samples, one.steps, one.running, _pair(one.before), _pair(one.after)) for one in reports
+    ]  # fmt: skip
 
 
-def reports_from_json(content: list[dict[str, Any]]) -> list[Report]:
-    return [Report(**one | {key: _measured(one[key]) for key in ("before", "after")}) for one in content]
+def reports_from_json(content: list[list[Any]]) -> list[Report]:
+    return [
+        Report(client, samples, steps, running, _measured(before), _measured(after))
+        for client, samples, steps, running, before, after in content
+    ]
 
 
-def scores_from_json(content: list[dict[str, Any]]) -> list[Scores]:
-    return [Scores(**one) for one in content]
+def scores_to_json(scores: list[Scores]) -> list[tuple[Any, ...]]:
+    return [(one.client, one.samples, one.loss, one.accuracy) for one in scores]
 
 
-def _measured(content: dict[str, float] | None) -> Measured | None:
-    return None if content is None else Measured(**content)
+def scores_from_json(content: list[list[Any]]) -> list[Scores]:
+    return [Scores(*one) for one in content]
+
+
+def _pair(measured: Measured | None) -> tuple[float, float] | None:
+    return None if measured is None else (measured.loss, measured.accuracy)
+
+
+def _measured(pair: list[float] | None) -> Measured | None:
+    return None if pair is None else Measured(*pair)

@@ -25,6 +25,7 @@ from adafed.executors.station import MeasureUnit, Scores, Station, TrainUnit, on
 from adafed.runs.config import Config
 
 AHEAD = 2  # units a worker holds at a time: it must not wait for the next one
+AHEAD_BYTES = 2**15  # a message sent ahead must fit the socket's buffer, or both ends could wait to be read
 
 
 class Executor(Protocol):
@@ -135,15 +136,14 @@ class Workers:
         content = hello | {"updates": self.updates.descriptor, "received": self._received.descriptor}
         self._connections[-1].send_bytes(encode(content))
 
-    def _run(self, units: Sequence[Unit], parameters: torch.Tensor) -> list[list[dict[str, Any]]]:
+    def _run(self, units: Sequence[Unit], parameters: torch.Tensor) -> list[list[list[Any]]]:
         self._received.tensor[0].copy_(parameters)
-        results: list[list[dict[str, Any]] | None] = [None] * len(units)
-        queue = list(range(len(units)))[::-1]
+        results: list[list[list[Any]] | None] = [None] * len(units)
+        queue = _Queue(units, len(self._connections))
         held = [0] * len(self._connections)
         for _ in range(AHEAD):
             for k in range(len(held)):
-                if queue:
-                    self._send(k, queue.pop(), units, held)
+                self._hand(k, queue, held)
         while any(held):
             busy = [self._connections[k] for k in range(len(held)) if held[k]]
             for ready in wait(busy):
@@ -152,13 +152,19 @@ class Workers:
                 held[k] -= 1
                 _raise_failure(answer, units)
                 results[answer["number"]] = answer["results"]
-                if queue:
-                    self._send(k, queue.pop(), units, held)
+                self._hand(k, queue, held)
         return [result for result in results if result is not None]
 
-    def _send(self, worker: int, number: int, units: Sequence[Unit], held: list[int]) -> None:
+    def _hand(self, worker: int, queue: _Queue, held: list[int]) -> None:
+        """The next unit, unless the worker is busy and one that is free could take it soon."""
+        if not len(queue) or (held[worker] and len(queue) < len(held)):
+            return
+        number, message = queue.pop(worker)
+        if held[worker] and len(message) > AHEAD_BYTES:
+            queue.put_back(worker, number)
+            return
         try:
-            self._connections[worker].send_bytes(encode({"number": number, "unit": unit_to_json(units[number])}))
+            self._connections[worker].send_bytes(message)
         except (BrokenPipeError, ConnectionResetError):
             self._lost(worker, "working")
         held[worker] += 1
@@ -180,11 +186,35 @@ class Workers:
         )
 
 
+class _Queue:
+    """Units that wait. A client goes to the same worker each time, which has its samples at hand, unless that one is
+    behind the others."""
+
+    def __init__(self, units: Sequence[Unit], workers: int) -> None:
+        self._units = units
+        self._own: list[list[int]] = [[] for _ in range(workers)]
+        for number in range(len(units) - 1, -1, -1):
+            self._own[_clients(units[number])[0] % workers].append(number)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._own))
+
+    def pop(self, worker: int) -> tuple[int, bytes]:
+        own = self._own[worker] or max(self._own, key=len)
+        number = own.pop()
+        return number, encode({"number": number, "unit": unit_to_json(self._units[number])})
+
+    def put_back(self, worker: int, number: int) -> None:
+        self._own[worker].append(number)
+
+
+def _clients(unit: Unit) -> Sequence[int]:
+    return unit.clients if isinstance(unit, MeasureUnit) else [work.client for work in unit.work]
+
+
 def _raise_failure(answer: dict[str, Any], units: Sequence[Unit]) -> None:
     if "error" in answer:
         raise AdafedError(answer["error"])
     if "crash" in answer:
-        unit = units[answer["number"]]
-        clients = unit.clients if isinstance(unit, MeasureUnit) else [work.client for work in unit.work]
-        told = ", ".join(map(str, clients))
+        told = ", ".join(map(str, _clients(units[answer["number"]])))
         raise RuntimeError(f"a worker failed on client {told}:\n{answer['crash']}")

@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import load_file
 
 from adafed import models
-from adafed.client import Assignment, LocalTrainer, LocalTraining, Measured, Report, Samples, measure, summary
+from adafed.client import Assignment, LocalTrainer, LocalTraining, Measured, Report, Samples, measure, summaries
 from adafed.data.base import Federation, Split
 from adafed.data.sources import open_federation
 from adafed.files import save_tensors
@@ -90,7 +90,7 @@ class Station:
             seed=seeds.sampling,
         )
         self.trainer = LocalTrainer(self.model, self.how)
-        self.group = 1 if config.ditto else group_size(local.together, self.model, self.how)
+        self.group = 1 if config.ditto else group_size(local.together, self.model)
         self._cache: OrderedDict[tuple[int, Part], Samples] = OrderedDict()
         self._cached = 0
 
@@ -106,15 +106,15 @@ class Station:
         befores: list[Measured | None] = [None] * len(data)
         if unit.before:  # all start from the same model: one pass over everybody's samples
             self.model.vector.copy_(received)
-            befores = [summary(scores) for scores in self._measured(data)]
+            befores = self._measured(data)
         if len(data) == 1:
             steps, running = self.trainer.train(received, data[0], unit.work[0])
             self._write(updates[unit.rows[0]], received, self.model.vector)
             runnings = [running]
         else:
-            trained, steps, means = train_together(self.model, self.how, received, data, unit.work)
-            for row, vector in zip(unit.rows, trained, strict=True):
-                self._write(updates[row], received, vector)
+            stacked = Samples(torch.stack([one.inputs for one in data]), torch.stack([one.targets for one in data]))
+            trained, steps, means = train_together(self.model, self.how, received, stacked, unit.work)
+            self._write_all(updates, unit.rows, received, trained)
             runnings = means.tolist()
         afters: list[Measured | None] = [None] * len(data)
         if unit.after:
@@ -122,7 +122,7 @@ class Station:
                 self.model.vector.copy_(received)
                 self.model.vector[: self.model.length] -= updates[row, : self.model.length].to(self.device)
                 self.model.vector[self.model.length :] = updates[row, self.model.length :].to(self.device)
-                afters[k] = summary(measure(self.model, data[k].inputs, data[k].targets, self.how.loss))
+                afters[k] = self._measured([data[k]])[0]
         for work, samples, personal in zip(unit.work, data, unit.personal, strict=False):
             self._personalise(work, samples, personal, received)
         return [
@@ -133,31 +133,45 @@ class Station:
     def measure(self, unit: MeasureUnit, parameters: torch.Tensor) -> list[Scores]:
         data = [self._samples(client, unit.part) for client in unit.clients]
         if unit.personal:
-            measured = []
+            measured: list[Measured | None] = []
             for samples, personal in zip(data, unit.personal, strict=True):
                 self.model.vector.copy_(self._personal_model(personal))
                 measured += self._measured([samples])
         else:
             self.model.vector.copy_(parameters)
             measured = self._measured(data)
-        result = []
-        for client, scores in zip(unit.clients, measured, strict=True):
-            means = summary(scores) if len(scores) else None
-            result.append(Scores(client, len(scores), means.loss if means else None, means.accuracy if means else None))
-        return result
+        return [
+            Scores(client, len(samples), means.loss if means else None, means.accuracy if means else None)
+            for client, samples, means in zip(unit.clients, data, measured, strict=True)
+        ]
 
-    def _measured(self, data: Sequence[Samples]) -> list[torch.Tensor]:
-        """Per-sample scores of every client, from batches that run across clients."""
+    def _measured(self, data: Sequence[Samples]) -> list[Measured | None]:
+        """Every client's loss and accuracy, from batches that run across clients."""
         inputs = torch.cat([samples.inputs for samples in data]) if len(data) > 1 else data[0].inputs
         targets = torch.cat([samples.targets for samples in data]) if len(data) > 1 else data[0].targets
         scores = measure(self.model, inputs, targets, self.how.loss)
-        return list(torch.split(scores, [len(samples) for samples in data]))
+        return summaries(scores, [len(samples) for samples in data])
 
     def _write(self, row: torch.Tensor, received: torch.Tensor, trained: torch.Tensor) -> None:
         length = self.model.length
-        row[:length] = received[:length] - trained[:length]
+        if self.device.type == "cpu":
+            torch.sub(received[:length], trained[:length], out=row[:length])
+        else:
+            row[:length] = received[:length] - trained[:length]
         if self.model.statistics:
             row[length:] = trained[length:]
+
+    def _write_all(
+        self, updates: torch.Tensor, rows: tuple[int, ...], received: torch.Tensor, trained: list[torch.Tensor]
+    ) -> None:
+        """The updates of clients trained together, parameter by parameter."""
+        together = rows == tuple(range(rows[0], rows[0] + len(rows)))
+        where = slice(rows[0], rows[-1] + 1) if together else torch.tensor(rows)
+        start = 0
+        for old, new in zip(self.model.views(received), trained, strict=True):
+            stop = start + old.numel()
+            updates[where, start:stop] = (old - new).flatten(1).to(updates.device)
+            start = stop
 
     def _personalise(self, work: Assignment, samples: Samples, personal: Personal, received: torch.Tensor) -> None:
         ditto = self.config.ditto
