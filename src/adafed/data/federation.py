@@ -15,7 +15,7 @@ from adafed.data.base import ClientData, Dataset, Indices, Normalisation, Split,
 from adafed.data.split import ClientIndices
 from adafed.errors import AdafedError
 
-OWNING, SPLITTING = 105, 106  # streams of random numbers under one seed
+OWNING, SPLITTING, LIMITING = 105, 106, 108  # streams of random numbers under one seed
 POOLS = ("all", "train")
 
 
@@ -87,13 +87,14 @@ def federate(
     test: float = 0.1,
     stratified: bool = False,
     pool: str = "all",
+    limit: int | None = None,
 ) -> IndexedFederation:
     """Partition a data set over clients and split each client's samples.
 
     `partition` and `options` are the configuration's [partition] table; the rest is its [split] table. With
     mode "within", `pool` = "train" sets the publisher's test part aside and "all" shares it out like the
     rest. With mode "published" the train part is shared out, and `test` has no say: the test part is the
-    test.
+    test. `limit` caps what a client was dealt, before the split; the rest is left out.
     """
     if mode not in splits.MODES:
         raise AdafedError(f"split.mode = {mode!r} is unknown: choose one of {', '.join(splits.MODES)}.")
@@ -110,6 +111,9 @@ def federate(
     owning, splitting = (np.random.default_rng([seed, 0, stream]) for stream in (OWNING, SPLITTING))
     owned = partitioners.partition(partition, dataset.targets[samples], groups, seed=owning, **options)
     parts = [samples[part] for part in owned]
+    if limit is not None:
+        limiting = np.random.default_rng([seed, 0, LIMITING])
+        parts = [np.sort(limiting.permutation(part)[:limit]) for part in parts]
     natural = dataset.groups if partition == "natural" else None
     if mode == "within":
         clients = splits.within(

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
-from adafed.data import catalogue
+from adafed.data import catalogue, selection
 from adafed.data.base import Dataset, Federation
 from adafed.data.embedded import digits
 from adafed.data.federation import federate
@@ -44,10 +44,14 @@ def open_federation(
             raise AdafedError("data.folder is missing; it must be the folder that holds one npz file for each client")
         _check(name, options, FolderFederation, fractions | {"seed": seed, "folder": folder})
         return FolderFederation(folder, **options, **fractions, seed=seed)
+    selecting = {key: options.pop(key) for key in selection.KEYS if key in options}
     dataset = _dataset(name, options, fractions, seed)
     if not isinstance(dataset, Dataset):
+        if selecting:
+            raise AdafedError(f"data.{next(iter(selecting))} has no meaning where the clients are given; leave it out")
         _given(name, partition)
         return dataset
+    dataset = selection.selected(dataset, selecting, seed=seed)
     how = dict(DEFAULT_PARTITION if partition is None else partition)
     return federate(dataset, how.pop("name"), how, seed=seed, **split)
 

@@ -70,6 +70,7 @@ class SplitSection(Section):
     test: Share = 0.2
     stratified: bool = False
     pool: Literal["all", "train"] = "all"
+    limit: Count | None = None  # samples a client keeps of those it was dealt, before the split
 
 
 class CohortSection(Section):
@@ -137,6 +138,9 @@ class RunSection(Section):
     cache_mb: Count = 512  # clients' prepared data kept between rounds, in each process
 
 
+DEFAULTS = {"data": "digits", "model": "mlp", "rule": "adafed"}
+
+
 class Config(Section):
     """A whole experiment."""
 
@@ -144,13 +148,13 @@ class Config(Section):
     seed: Seed = 0
     rounds: Count = 50
     seeds: SeedsSection = SeedsSection()
-    data: Entry = named("digits")
+    data: Entry = named(DEFAULTS["data"])
     partition: Entry | None = None
     split: SplitSection = SplitSection()
-    model: Entry = named("mlp", hidden=[64])
+    model: Entry = named(DEFAULTS["model"])
     cohort: CohortSection = CohortSection()
     local: LocalSection = LocalSection()
-    rule: Entry = named("adafed")
+    rule: Entry = named(DEFAULTS["rule"])
     server: ServerSection = ServerSection()
     ditto: DittoSection | None = None
     evaluation: EvaluationSection = EvaluationSection()
@@ -187,8 +191,11 @@ def load_config(path: str | Path, settings: Iterable[str] = ()) -> Config:
 
 
 def config_from(content: Mapping[str, Any]) -> Config:
+    # Options without a name are those of the default entry: `--set rule.gamma=5` alone is enough.
+    content = {key: {"name": DEFAULTS[key], **value} if key in DEFAULTS and isinstance(value, Mapping) else value
+               for key, value in content.items()}  # fmt: skip
     try:
-        config = Config.model_validate(dict(content))
+        config = Config.model_validate(content)
     except ValidationError as error:
         raise AdafedError(_sentence(error)) from None
     # Made once here so that a wrong option is told before any data is read.

@@ -1,0 +1,106 @@
+"""A part of a data set: some of its classes, a share of its samples, each class as an owner, pixels standardised.
+
+The options stand in the configuration's [data] table beside those of the set itself:
+
+keep_classes   [36, 37] or {shirt = 6, pullover = 2}: only these, numbered anew in this order
+owner          "class": every class is the natural owner of its samples, by its name if it has one
+share          0.2: a fifth of the samples of every class (of every owner, where there are owners), train and test alike
+standardise    "pixel": every input less its mean over the training samples, divided by its deviation + 0.001
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from adafed.data.base import Array, Dataset, Indices, sha256
+from adafed.errors import AdafedError
+
+KEYS = ("keep_classes", "owner", "share", "standardise")
+SHARING = 107  # its stream of random numbers under a seed
+GUARD = 1e-3  # fair_flearn's, which keeps pixels that never change at 0
+
+
+def selected(dataset: Dataset, options: Mapping[str, Any], *, seed: int) -> Dataset:
+    """`options` holds some of KEYS. Without any the data set comes back as it is."""
+    if not options:
+        return dataset
+    names: tuple[str, ...] | None = None
+    told = repr(sorted(options.items()))
+    if "keep_classes" in options:
+        dataset, names = _with_classes(dataset, options["keep_classes"])
+    if "owner" in options:
+        dataset = _owned_by_class(dataset, options["owner"], names)
+    if "share" in options:
+        dataset = _share(dataset, options["share"], seed)
+    if "standardise" in options:
+        dataset = _standardised(dataset, options["standardise"])
+    return replace(dataset, checksum=sha256(dataset.checksum, told))
+
+
+def _with_classes(dataset: Dataset, wanted: object) -> tuple[Dataset, tuple[str, ...] | None]:
+    named = isinstance(wanted, Mapping)
+    labels = list(wanted.values()) if isinstance(wanted, Mapping) else wanted
+    whole = isinstance(labels, list) and all(type(label) is int for label in labels)
+    if not isinstance(labels, list) or not whole or not labels or len(set(labels)) != len(labels):
+        raise AdafedError(f"data.keep_classes = {wanted!r}; it must be a list of different classes, as in [0, 2, 6]")
+    outside = [label for label in labels if not 0 <= label < dataset.classes]
+    if outside:
+        raise AdafedError(f"data.keep_classes names {outside[0]}; {dataset.name} has 0 to {dataset.classes - 1}")
+    numbers = np.full(dataset.classes, -1, dtype=np.int64)
+    numbers[labels] = np.arange(len(labels))
+    kept = np.flatnonzero(numbers[dataset.targets] >= 0)
+    if not len(kept):
+        raise AdafedError(f"data.keep_classes = {labels}; {dataset.name} has no sample of these here")
+    dataset = _rows(dataset, kept)
+    dataset = replace(dataset, targets=numbers[dataset.targets], classes=len(labels))
+    return dataset, tuple(wanted) if named and isinstance(wanted, Mapping) else None
+
+
+def _owned_by_class(dataset: Dataset, owner: object, names: tuple[str, ...] | None) -> Dataset:
+    if owner != "class":
+        raise AdafedError(f"data.owner = {owner!r}; it must be 'class'")
+    return replace(dataset, groups=dataset.targets, group_names=names)
+
+
+def _share(dataset: Dataset, share: object, seed: int) -> Dataset:
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
+        raise AdafedError(f"data.share = {share!r}; it must be above 0 and at most 1")
+    by = dataset.targets if dataset.groups is None else dataset.groups
+    kinds = by * 2 + (0 if dataset.is_test is None else dataset.is_test)
+    # Of every kind its samples in a random order, and the first share of them; at least one of each.
+    order = np.random.default_rng([seed, 0, SHARING]).permutation(len(dataset))
+    order = order[np.argsort(kinds[order], kind="stable")]
+    _, starts, counts = np.unique(kinds[order], return_index=True, return_counts=True)
+    places = np.arange(len(order)) - np.repeat(starts, counts)
+    wanted: npt.NDArray[np.int64] = np.maximum(1, np.floor(counts * float(share) + 0.5)).astype(np.int64)
+    return _rows(dataset, np.sort(order[places < np.repeat(wanted, counts)]))
+
+
+def _standardised(dataset: Dataset, how: object) -> Dataset:
+    if how != "pixel":
+        raise AdafedError(f"data.standardise = {how!r}; it must be 'pixel'")
+    values = dataset.inputs.astype(np.float32)
+    if dataset.inputs.dtype == np.uint8:
+        values /= 255.0
+    trained = values if dataset.is_test is None else values[~dataset.is_test]
+    values -= trained.mean(axis=0)
+    values /= trained.std(axis=0) + GUARD
+    return replace(dataset, inputs=values)
+
+
+def _rows(dataset: Dataset, kept: Indices) -> Dataset:
+    def rows(column: Array | None) -> Any:
+        return None if column is None else np.asarray(column[kept])
+
+    return replace(
+        dataset,
+        inputs=rows(dataset.inputs),
+        targets=rows(dataset.targets),
+        groups=rows(dataset.groups),
+        is_test=rows(dataset.is_test),
+    )
