@@ -60,24 +60,24 @@ def run_all(runs: Sequence[Run], watch: Watch, *, jobs: int = 1) -> None:
             for record in simulate(run.config, directory=run.directory):
                 watch(run, record.round, record)
         return
-    running: dict[Run, subprocess.Popen[bytes]] = {}
+    running: list[tuple[Run, subprocess.Popen[bytes]]] = []
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
                 run = waiting.pop(0)
-                running[run] = _started(run)
+                running.append((run, _started(run)))
             time.sleep(POLL)
-            for run, process in list(running.items()):
+            for run, process in list(running):
                 watch(run, last_round(run), None)
                 if process.poll() is not None:
-                    del running[run]
+                    running.remove((run, process))
                     if process.returncode:
-                        told = process.stderr.read().decode().strip() if process.stderr else ""
+                        told = _log(run).read_text().strip().removeprefix("adafed: ")
                         raise AdafedError(f"{run.method}, seed {run.config.seed}: {told or 'the run failed'}")
     finally:
-        for process in running.values():
+        for _, process in running:
             process.terminate()
-        for process in running.values():
+        for _, process in running:
             process.wait()
 
 
@@ -92,12 +92,17 @@ def last_round(run: Run) -> int:
 
 
 def _started(run: Run) -> subprocess.Popen[bytes]:
-    """A run in a process of its own, which does its clients' work itself."""
+    """A run in a process of its own, which does its clients' work itself; what it complains of goes to a log."""
     run.directory.parent.mkdir(parents=True, exist_ok=True)
     config = run.directory.parent / f".{run.directory.name}.toml"
     config.write_text(run.config.changed(run={"workers": 0}).to_toml())
     command = [sys.executable, "-m", "adafed", "run", str(config), "--out", str(run.directory), "--quiet", "--continue"]
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True)
+    with _log(run).open("wb") as log:
+        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log, start_new_session=True)
+
+
+def _log(run: Run) -> Path:
+    return run.directory.parent / f".{run.directory.name}.log"
 
 
 def comparison(

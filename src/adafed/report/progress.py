@@ -32,14 +32,15 @@ class Display:
         self._told: dict[str, str] = {}
 
     def __enter__(self) -> Display:
-        self._progress.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._progress.stop()
+        if self._tasks:
+            self._progress.stop()
 
     def show(self, name: str, total: int, round: int, record: RoundRecord | None = None) -> None:
         """After a round; the accuracies stay until the next evaluation."""
+        self._progress.start()  # not before: a mistake found while data is read is told without an empty display
         if name not in self._tasks:
             # Started late, so that the time left is judged by the rounds of this session alone.
             self._tasks[name] = self._progress.add_task(name, total=total, completed=max(round - 1, 0), told="")

@@ -1,0 +1,77 @@
+"""Tables: marks for the best, the four forms, and personalised methods that do not compete."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+import pytest
+from rich.console import Console
+
+from adafed.report.tables import Cell, Column, Row, Table
+
+TABLE = Table(
+    "A title",
+    (Column("mean %", 1), Column("σ_a", -1), Column("chance")),
+    (
+        Row("one", (Cell((50.0, 52.0)), Cell((5.0, 5.0)), Cell((3.0,)))),
+        Row("two", (Cell((60.0, 61.0)), Cell((9.0, 8.0)), Cell(()))),
+        Row("own & model", (Cell((99.0,)), Cell((0.1,)), Cell((3.0,))), personalised=True),
+        Row("three", (Cell((55.0,)), Cell((7.0,)), Cell((3.0,)))),
+    ),
+    ("a note",),
+)
+
+
+def test_best_and_second_best_follow_the_direction_of_the_column() -> None:
+    assert TABLE.ranks(0) == {1: 1, 3: 2}
+    assert TABLE.ranks(1) == {0: 1, 3: 2}
+    assert TABLE.ranks(2) == {}
+
+
+def test_equal_values_share_a_mark() -> None:
+    rows = tuple(Row(str(i), (Cell((value,)),)) for i, value in enumerate([2.0, 2.0, 1.0, 0.0]))
+    assert Table("", (Column("x", 1),), rows).ranks(0) == {0: 1, 1: 1, 2: 2}
+
+
+def test_a_cell_is_the_mean_and_the_sample_deviation() -> None:
+    cell = Cell((1.0, 3.0))
+    assert cell.mean == 2.0
+    assert cell.spread == pytest.approx(2**0.5)
+    assert Cell((1.0,)).spread is None
+    assert Cell(()).mean is None
+
+
+def test_markdown_has_one_line_a_row() -> None:
+    lines = TABLE.markdown().splitlines()
+    assert lines[2] == "| method | mean % | σ_a | chance |"
+    assert lines[4] == "| one | 51.00 ± 1.41 | **5.00 ± 0.00** | 3.00 |"
+    assert lines[5] == "| two | **60.50 ± 0.71** | 8.50 ± 0.71 | – |"
+    assert "own & model *" in lines[6]
+    assert lines[-1].startswith("* personalised")
+
+
+def test_latex_escapes_what_tex_would_take() -> None:
+    text = TABLE.latex()
+    assert "own \\& model *" in text
+    assert "\\textbf{60.50 $\\pm$ 0.71}" in text
+    assert text.count("\\\\") == 5
+
+
+def test_csv_keeps_every_digit() -> None:
+    rows = list(csv.DictReader(io.StringIO(TABLE.csv())))
+    assert float(rows[0]["mean % std over seeds"]) == pytest.approx(2**0.5, abs=0)
+    assert rows[1]["chance"] == ""
+    assert rows[2]["personalised"] == "yes"
+    assert rows[0]["seeds"] == "2"
+
+
+def test_the_terminal_form_fits_80_columns_with_seven_columns() -> None:
+    columns = tuple(
+        Column(label, 1) for label in ("mean %", "σ_a", "chance", "σ_a left", "worst 10%", "best 10%", "ρ %")
+    )
+    row = Row("AdaFed", tuple(Cell((90.1, 92.3)) for _ in columns))
+    console = Console(width=80, file=io.StringIO())
+    console.print(Table("", columns, (row,)).rich())
+    assert isinstance(console.file, io.StringIO)
+    assert "…" not in console.file.getvalue()

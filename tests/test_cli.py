@@ -1,0 +1,248 @@
+"""The command line as a user meets it: what it prints, its exit codes, Ctrl-C, and one sentence for each mistake."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from adafed import cli
+
+EXPERIMENT = """
+rounds = 3
+
+[partition]
+name = "dirichlet"
+clients = 6
+beta = 1.0
+
+[model]
+name = "logistic"
+
+[run]
+workers = 0
+
+[methods.FedAvg]
+rule = "fedavg"
+
+[methods.Ditto]
+rule = "fedavg"
+ditto = { lambda = 0.1 }
+
+[profiles.short]
+rounds = 2
+
+[study]
+title = "A small comparison"
+seeds = [0, 1]
+"""
+
+
+@pytest.fixture
+def experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "small.toml"
+    path.write_text(EXPERIMENT)
+    return path
+
+
+def called(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    """The exit code of `adafed ARGUMENTS`, in this process."""
+    monkeypatch.setattr(sys, "argv", ["adafed", *arguments])
+    try:
+        cli.main()
+    except SystemExit as end:
+        return int(end.code or 0)
+    return 0
+
+
+def test_run_prints_a_table_and_saves_the_run(
+    experiment: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert called(monkeypatch, "run", str(experiment), "--set", "rule.gamma=2", "--out", "here") == 0
+    out = capsys.readouterr().out
+    assert "adafed(gamma=2.0)" in out
+    assert "worst 10%" in out
+    assert "saved in here" in out
+    assert (Path("here") / "model.safetensors").exists()
+
+
+def test_a_directory_in_use_is_not_overwritten(
+    experiment: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert called(monkeypatch, "run", str(experiment), "--out", "here", "-q") == 0
+    assert called(monkeypatch, "run", str(experiment), "--out", "here", "-q") == 2
+    assert "adafed resume here" in capsys.readouterr().err
+
+
+def test_resume_trains_to_a_later_round(
+    experiment: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert called(monkeypatch, "run", str(experiment), "--out", "here", "-q") == 0
+    assert called(monkeypatch, "resume", "here", "--rounds", "5") == 0
+    captured = capsys.readouterr()
+    assert "going on after round 3" in captured.err
+    assert called(monkeypatch, "show", "here") == 0
+    assert "round 5 of 5" in capsys.readouterr().out
+
+
+def test_compare_makes_one_table_and_repeats_nothing(
+    experiment: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert called(monkeypatch, "compare", str(experiment), "-q", "--format", "csv") == 0
+    first = capsys.readouterr().out
+    lines = first.splitlines()
+    assert lines[0].startswith("method,personalised,seeds,mean %")
+    assert [line.split(",")[:3] for line in lines[1:]] == [["FedAvg", "no", "2"], ["Ditto", "yes", "2"]]
+    before = {path: path.stat().st_mtime_ns for path in Path("runs").rglob("model.safetensors")}
+    assert len(before) == 4
+    assert called(monkeypatch, "compare", str(experiment), "-q", "--format", "csv") == 0
+    assert capsys.readouterr().out == first
+    assert {path: path.stat().st_mtime_ns for path in Path("runs").rglob("model.safetensors")} == before
+
+
+def test_compare_takes_rules_from_the_command_line(
+    experiment: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--rule", "fedavg", "--rule", "adafed:gamma=5,hull=simplex", "--seeds", "3", "-q", "-f", "markdown"]
+    assert called(monkeypatch, "compare", str(experiment), *arguments) == 0
+    out = capsys.readouterr().out
+    assert "| adafed(gamma=5.0, hull=simplex) |" in out
+    assert "Ditto" not in out
+
+
+@pytest.mark.slow
+def test_compare_in_several_processes_gives_the_same_table(
+    experiment: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert called(monkeypatch, "compare", str(experiment), "-q", "-f", "csv", "--seeds", "0") == 0
+    alone = capsys.readouterr().out
+    arguments = ["-q", "-f", "csv", "--seeds", "0", "--jobs", "2", "--out", "elsewhere"]
+    assert called(monkeypatch, "compare", str(experiment), *arguments) == 0
+    assert capsys.readouterr().out == alone
+
+
+def test_a_profile_changes_the_experiment(
+    experiment: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert called(monkeypatch, "run", str(experiment), "--profile", "short", "--method", "Ditto", "--out", "here") == 0
+    assert called(monkeypatch, "show", "here") == 0
+    assert "round 2 of 2" in capsys.readouterr().out
+
+
+def test_show_lists_the_worst_clients(
+    experiment: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    called(monkeypatch, "run", str(experiment), "--out", "here", "-q")
+    assert called(monkeypatch, "show", "here", "--worst", "3") == 0
+    assert "the 3 worst of 6 clients in round 3" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("subject", ["rules", "optimizers", "schedules", "data", "partitions", "models", "metrics"])
+def test_list_knows_every_subject(
+    subject: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert called(monkeypatch, "list", subject) == 0
+    assert len(capsys.readouterr().out.splitlines()) > 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["run", "missing.toml"], "missing.toml cannot be read"),
+        (["run", "small.toml", "--set", "rule.gama=1"], "adafed has no option 'gama'; it has gamma"),
+        (["run", "small.toml", "--set", "rule.name=fairest"], "no rule is called 'fairest'; there are adafed"),
+        (["run", "small.toml", "--set", "local.lr=-1"], "local.lr = -1: it must be greater than 0"),
+        (["run", "small.toml", "--set", "nonsense"], "is not of the form section.key=value"),
+        (["run", "small.toml", "--set", "data.name=mnist3"], "data.name = 'mnist3' is unknown; there are digits"),
+        (["run", "small.toml", "--set", "model.name=gpt"], "gpt"),
+        (["run", "small.toml", "--method", "AFL"], "has no method 'AFL'; it has FedAvg, Ditto"),
+        (["run", "small.toml", "--profile", "long"], "has no profile 'long'; it has short"),
+        (["compare", "small.toml", "--method", "AFL"], "--method is 'AFL'; the experiment has FedAvg, Ditto"),
+        (["compare", "small.toml", "--seeds", "a,b"], "--seeds is 'a,b'"),
+        (["resume", "nowhere"], "nowhere is not a run directory"),
+        (["show", "nowhere"], "nowhere is not a run directory"),
+        (["list", "colours"], "there is no list of 'colours'"),
+    ],
+)
+def test_a_mistake_is_told_in_one_sentence(
+    arguments: list[str],
+    told: str,
+    experiment: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert called(monkeypatch, *arguments) == 2
+    captured = capsys.readouterr()
+    assert told in captured.err
+    assert captured.err.startswith("adafed: ")
+    assert captured.err.count("\n") == 1
+    assert "Traceback" not in captured.err
+
+
+def test_tune_searches_the_grid_times_the_rates_on_validation(
+    experiment: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["tune", str(experiment), "--rule", "term", "--rates", "0.5,1", "-q", "-f", "csv", "--seeds", "7"]
+    assert called(monkeypatch, *arguments, "--set", "rounds=2") == 0
+    out = capsys.readouterr().out
+    trials = [line for line in out.splitlines() if "rule.t=" in line and not line.startswith("--set")]
+    assert len(trials) == 10  # five tilts times two rates
+    assert sum("◀" in line for line in trials) == 1
+    assert out.splitlines()[-1].startswith("--set rule.t=")
+
+
+def test_tune_with_two_objectives_marks_the_pareto_front(
+    experiment: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["tune", str(experiment), "--rule", "fedavg", "--rates", "0.01,0.3,1,3", "-q", "-f", "csv"]
+    assert called(monkeypatch, *arguments, "--objective", "both", "--set", "rounds=2") == 0
+    rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith('"server.rate') or "rate=" in line]
+    scores = []
+    for line in rows:
+        if line.startswith("--set"):
+            continue
+        fields = line.split(",")
+        scores.append((float(fields[3]), float(fields[7]), "◀" in line))
+    assert any(chosen for *_, chosen in scores)
+    for mean, worst, chosen in scores:
+        beaten = any(m >= mean and w >= worst and (m, w) != (mean, worst) for m, w, _ in scores)
+        assert chosen != beaten
+
+
+def test_tuning_without_validation_is_refused(
+    experiment: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert called(monkeypatch, "tune", str(experiment), "--set", "split.validation=0", "-q") == 2
+    assert "split.validation = 0 leaves nothing to tune on" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_the_round_and_tells_how_to_go_on(experiment: Path) -> None:
+    command = [sys.executable, "-m", "adafed", "run", str(experiment), "--out", "here", "--set", "rounds=100000"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ, text=True)
+    try:
+        deadline = time.monotonic() + 60
+        while not list(Path("here/checkpoints").glob("round-*")) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 130
+    assert "go on with: adafed resume here" in told
+    assert "Traceback" not in told
+
+
+@pytest.mark.slow
+def test_the_demo_ends_with_a_fairness_table() -> None:
+    done = subprocess.run([sys.executable, "-m", "adafed", "demo", "-q"], capture_output=True, text=True, check=True)
+    assert "FedAvg" in done.stdout
+    assert "AdaFed" in done.stdout
+    assert "worst 10%" in done.stdout

@@ -1,0 +1,59 @@
+"""Studies: methods and profiles on top of one experiment."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from adafed.errors import AdafedError
+from adafed.study import study_from
+
+CONTENT: dict[str, Any] = {
+    "rounds": 10,
+    "rule": {"name": "adafed", "gamma": 2.0},
+    "methods": {"A": {"rule": {"gamma": 3.0}}, "B": {"rule": "fedavg"}},
+    "profiles": {"tiny": {"rounds": 2, "seeds": [4], "methods": {"A": {"server": {"rate": 0.5}}}}},
+    "study": {"seeds": [1, 2]},
+}
+
+
+def test_a_method_changes_only_what_it_names() -> None:
+    study = study_from(CONTENT, "some")
+    assert study.config("A").rule.options == {"gamma": 3.0}
+    assert study.config("A").rounds == 10
+
+
+def test_another_rule_does_not_inherit_the_first_ones_options() -> None:
+    assert study_from(CONTENT, "some").config("B").rule.options == {}
+
+
+def test_a_profile_changes_experiment_seeds_and_methods() -> None:
+    study = study_from(CONTENT, "some", "tiny")
+    assert study.seeds == (4,)
+    assert study.config("A").rounds == 2
+    assert study.config("A").server.rate == 0.5
+    assert study.config("B").server.rate == 1.0
+
+
+def test_settings_have_the_last_word() -> None:
+    assert study_from(CONTENT, "some", "tiny").config("A", 9, ["rounds=7", "seed=3"]).seed == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"study": {"colour": 1}}, "study.colour is unknown"),
+        ({"study": {"seeds": []}}, "study.seeds = []"),
+        ({"study": {"seeds": ["a"]}}, "study.seeds = ['a']"),
+        ({"study": {"columns": ["speed"]}}, "study.columns names 'speed'"),
+        ({"methods": {"A": {"rule": {"gamma": -1.0}}}}, "methods.A: adafed: gamma is -1.0"),
+        ({"methods": {"A": {"colour": 1}}}, "methods.A: colour is unknown"),
+        ({"methods": 3}, "methods = 3; it must be a table"),
+        ({"rounds": 0}, "rounds = 0"),
+    ],
+)
+def test_mistakes_are_told_before_anything_runs(change: dict[str, Any], told: str) -> None:
+    with pytest.raises(AdafedError) as error:
+        study_from(CONTENT | change, "some")
+    assert told in str(error.value)
