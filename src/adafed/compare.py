@@ -17,7 +17,7 @@ from adafed.errors import AdafedError
 from adafed.records import RoundRecord
 from adafed.report.tables import Column, Row, Table, cells
 from adafed.runs.config import Config, config_from, merged, parse_settings
-from adafed.runs.summary import COLUMNS, PERCENT, RunSummary, label, summarise
+from adafed.runs.summary import PERCENT, RunSummary, column, label, summarise
 from adafed.simulate import simulate
 from adafed.study import Study
 
@@ -119,18 +119,18 @@ def comparison(
         methods.setdefault(method, []).append(one)
     rows = []
     for method, runs in methods.items():
-        numbers = [[(one.tail if tail else one.final).get(column) for column in columns] for one in runs]
+        numbers = [[(one.tail if tail else one.final).get(key) for key in columns] for one in runs]
         rows.append(Row(method, cells(numbers), runs[0].personalised))
     told = list(notes)
     if tail:
         told.append("means over the evaluations of the last tenth of the rounds")
     if "floor" in columns and "excess" in columns:
         told.append("chance: the part of σ_a that the clients' few test samples explain; left: what remains of σ_a")
-    if any(column in PERCENT for column in columns):
+    if any(key in PERCENT for key in columns):
         told.append("accuracies, σ_a and ρ in percent")
     short = [(m, one) for m, one in found if not one.complete]
     told += [f"{m}, seed {one.config.seed}: only {one.rounds} of {one.config.rounds} rounds" for m, one in short]
-    picked: tuple[Column, ...] = tuple(COLUMNS[column] for column in columns)
+    picked: tuple[Column, ...] = tuple(column(key) for key in columns)
     return Table(title, picked, tuple(rows), tuple(told))
 
 

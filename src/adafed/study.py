@@ -7,8 +7,16 @@ ditto = { lambda = 0.1 }
 [profiles.laptop]          a named set of changes, chosen with --profile
 rounds = 50
 
-[study]                    title, seeds, the columns of its table
+[variants.e10]             another experiment on the same ground: its changes, and `rows`, the methods it keeps
+local = { epochs = 10 }    (or a [methods] table of its own); a profile's [variants.e10] is added last
+rows = ["FedAvg", "AdaFed"]
+
+[study]                    title, seeds, the columns of its table, `paper`: the printed row a method is set beside
 seeds = [0, 1, 2, 3, 4]
+
+[study.cost.laptop]        for the estimate of its cost: training samples of a round, milliseconds for each
+samples = 4000
+milliseconds = 0.05
 """
 
 from __future__ import annotations
@@ -21,9 +29,9 @@ from typing import Any
 
 from adafed.errors import AdafedError
 from adafed.runs.config import Config, config_from, merged, parse_settings
-from adafed.runs.summary import COLUMNS, USUAL
+from adafed.runs.summary import USUAL, column
 
-STUDY_KEYS = ("title", "table", "seeds", "columns", "notes")
+STUDY_KEYS = ("title", "table", "seeds", "columns", "notes", "paper", "cost")
 
 
 @dataclass(frozen=True)
@@ -39,6 +47,9 @@ class Study:
     seeds: tuple[int, ...] = (0,)
     columns: tuple[str, ...] = USUAL
     notes: tuple[str, ...] = field(default=())
+    paper: dict[str, str] = field(default_factory=dict)
+    cost: dict[str, dict[str, float]] = field(default_factory=dict)
+    variants: tuple[str, ...] = field(default=())
 
     def config(self, method: str | None = None, seed: int | None = None, settings: Iterable[str] = ()) -> Config:
         """One run's configuration; `settings` have the last word."""
@@ -56,7 +67,7 @@ class Study:
         return Study(**{**vars(self), "methods": dict(methods)})
 
 
-def load_study(path: str | Path, profile: str | None = None) -> Study:
+def load_study(path: str | Path, profile: str | None = None, variant: str | None = None) -> Study:
     """Read a study, or a plain experiment as a study without methods of its own."""
     file = Path(path)
     try:
@@ -65,12 +76,23 @@ def load_study(path: str | Path, profile: str | None = None) -> Study:
         raise AdafedError(f"{path} cannot be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise AdafedError(f"{path} is not TOML: {error}") from None
-    return study_from(content, file.stem, profile)
+    return study_from(content, file.stem, profile, variant)
 
 
-def study_from(content: Mapping[str, Any], name: str, profile: str | None = None) -> Study:
+def study_from(content: Mapping[str, Any], name: str, profile: str | None = None, variant: str | None = None) -> Study:
     base = dict(content)
-    methods, profiles, study = (_tables(base.pop(key, {}), key) for key in ("methods", "profiles", "study"))
+    sections = ("methods", "profiles", "variants", "study")
+    methods, profiles, variants, study = (_tables(base.pop(key, {}), key) for key in sections)
+    told = name if variant is None else f"{name}-{variant}"
+    for change in _changes(name, profiles, variants, profile, variant):
+        # Nothing of [study] is an experiment's; what a change has of it takes its place.
+        study = study | {key: change.pop(key) for key in STUDY_KEYS if key in change}
+        rows, replaced = change.pop("rows", None), change.pop("replaced", None)
+        over = _tables(change.pop("methods", {}), "methods")
+        methods = over if replaced else {m: merged(_tables(o, m), over.get(m, {})) for m, o in methods.items()}
+        if rows is not None:
+            methods = {method: methods[method] for method in _listed(name, rows, methods)}
+        base = merged(base, change)
     for key in study:
         if key not in STUDY_KEYS:
             raise AdafedError(f"study.{key} is unknown; [study] has {', '.join(STUDY_KEYS)}")
@@ -78,21 +100,11 @@ def study_from(content: Mapping[str, Any], name: str, profile: str | None = None
     if not isinstance(seeds, list) or not seeds or not all(type(s) is int and s >= 0 for s in seeds):
         raise AdafedError(f"study.seeds = {seeds!r}; it must be a list of whole numbers of at least 0, as in [0, 1, 2]")
     columns = study.get("columns", list(USUAL))
-    for column in columns if isinstance(columns, list) else [columns]:
-        if column not in COLUMNS:
-            raise AdafedError(f"study.columns names {column!r}; there are {', '.join(COLUMNS)}")
-    if profile is not None:
-        if profile not in profiles:
-            known = ", ".join(profiles) or "none"
-            raise AdafedError(f"{name} has no profile {profile!r}; it has {known}")
-        chosen = dict(_tables(profiles[profile], f"profiles.{profile}"))
-        changed = _tables(chosen.pop("methods", {}), f"profiles.{profile}.methods")
-        seeds = chosen.pop("seeds", seeds)
-        base = merged(base, chosen)
-        methods = {method: merged(over, changed.get(method, {})) for method, over in methods.items()}
-    base.setdefault("name", name)
+    for key in columns if isinstance(columns, list) else [columns]:
+        column(key, "study.columns")
+    base.setdefault("name", told)
     result = Study(
-        name=name,
+        name=told,
         base=base,
         methods={method: dict(_tables(over, f"methods.{method}")) for method, over in methods.items()},
         profiles=profiles,
@@ -101,6 +113,9 @@ def study_from(content: Mapping[str, Any], name: str, profile: str | None = None
         seeds=tuple(seeds),
         columns=tuple(columns),
         notes=tuple(study.get("notes", ())),
+        paper=dict(_tables(study.get("paper", {}), "study.paper")),
+        cost=dict(_tables(study.get("cost", {}), "study.cost")),
+        variants=tuple(variants),
     )
     result.config()  # every mistake is told before anything runs
     for method in result.methods:
@@ -109,6 +124,37 @@ def study_from(content: Mapping[str, Any], name: str, profile: str | None = None
         except AdafedError as error:
             raise AdafedError(f"methods.{method}: {error}") from None
     return result
+
+
+def _changes(
+    name: str, profiles: dict[str, Any], variants: dict[str, Any], profile: str | None, variant: str | None
+) -> list[dict[str, Any]]:
+    """What is laid over the experiment, in order: the variant, the profile, the profile's own word on the variant."""
+    found = []
+    if variant is not None:
+        one = dict(_known(name, "variant", variant, variants))
+        # A variant names the methods it keeps, or has a table of its own.
+        found.append(one | ({"replaced": True} if "methods" in one else {}))
+    if profile is not None:
+        chosen = dict(_known(name, "profile", profile, profiles))
+        within = _tables(chosen.pop("variants", {}), f"profiles.{profile}.variants")
+        found.append(chosen)
+        if variant is not None and variant in within:
+            found.append(dict(_tables(within[variant], f"profiles.{profile}.variants.{variant}")))
+    return found
+
+
+def _known(name: str, what: str, chosen: str, there: Mapping[str, Any]) -> dict[str, Any]:
+    if chosen not in there:
+        raise AdafedError(f"{name} has no {what} {chosen!r}; it has {', '.join(there) or 'none'}")
+    return _tables(there[chosen], f"{what}s.{chosen}")
+
+
+def _listed(name: str, rows: Any, methods: Mapping[str, Any]) -> list[str]:
+    strange = [row for row in rows if row not in methods] if isinstance(rows, list) else [rows]
+    if strange:
+        raise AdafedError(f"{name}: rows names {strange[0]!r}; the methods are {', '.join(methods)}")
+    return list(rows)
 
 
 def _tables(value: Any, key: str) -> dict[str, Any]:

@@ -33,7 +33,18 @@ COLUMNS: dict[str, Column] = {
     "rho": Column("ρ %", 1, "$\\rho_t$"),
 }
 PERCENT = {"mean", "std", "floor", "excess", "worst_5", "worst_10", "best_5", "best_10", "rho"}
+CLIENT = "client:"  # a column of one client's accuracy is this and its id
+NAMED_CLIENTS = 20  # where there are more, a column for one of them makes no table
 USUAL = ("mean", "std", "floor", "excess", "worst_10", "best_10", "rho")
+
+
+def column(key: str, where: str = "columns") -> Column:
+    """A measure of all clients, or `client:ID`."""
+    if isinstance(key, str) and key.startswith(CLIENT):
+        return Column(key.removeprefix(CLIENT), 1)
+    if key not in COLUMNS:
+        raise AdafedError(f"{where} names {key!r}; there are {', '.join(COLUMNS)} and {CLIENT}ID")
+    return COLUMNS[key]
 
 
 @dataclass(frozen=True)
@@ -89,7 +100,11 @@ def metrics(record: RoundRecord, part: str = "test") -> Metrics:
     """The measures of an evaluated round; shares are percent here, as they are printed."""
     evaluation = record.evaluation(part)
     assert evaluation is not None
-    return fairness_metrics(evaluation.fairness) | {"rho": None if record.rho is None else 100.0 * record.rho}
+    clients: Metrics = {}
+    if len(evaluation.scores) <= NAMED_CLIENTS:
+        shares = [(f"{CLIENT}{client}", score.accuracy) for client, score in evaluation.scores]
+        clients = {key: None if share is None else 100.0 * share for key, share in shares}
+    return fairness_metrics(evaluation.fairness) | clients | {"rho": None if record.rho is None else 100.0 * record.rho}
 
 
 def fairness_metrics(fairness: Fairness) -> Metrics:
