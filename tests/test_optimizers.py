@@ -12,7 +12,7 @@ import adafed
 from adafed import AdafedError
 
 NAMES = pytest.mark.parametrize("name", adafed.optimizers())
-OPTIONS = {
+OPTIONS: dict[str, list[dict[str, Any]]] = {
     "sgd": [{}, {"momentum": 0.9}],
     "adam": [{}, {"bias_correction": True}, {"initial": 1e-6}],
     "amsgrad": [{}, {"initial": 1e-6}],
@@ -85,7 +85,8 @@ def test_second_moments_move_as_stated() -> None:
 @pytest.mark.parametrize(("name", "options"), CASES)
 def test_steps_descend(name: str, options: dict[str, Any]) -> None:
     """On ||x||^2 / 2 the direction is x itself: every step against it makes x shorter."""
-    optimizer, state = adafed.optimizer(name, **options), {}
+    optimizer = adafed.optimizer(name, **options)
+    state: dict[str, torch.Tensor] = {}
     x = torch.tensor([3.0, -2.0, 0.5], dtype=torch.float64)
     for _ in range(3):
         stepped, state = optimizer.step(x, x, 0.01, state)
@@ -98,7 +99,8 @@ def test_steps_descend(name: str, options: dict[str, Any]) -> None:
 def test_any_rule_goes_with_any_optimiser(rule: str, name: str) -> None:
     """Three clients' quadratics: after some rounds the mean loss is smaller than at the start."""
     centres = torch.tensor([[1.0, 0.0, 0.2], [0.8, 0.4, 0.0], [1.2, 0.3, -0.2]])
-    theta, moments, state = torch.full((3,), -2.0), {}, None
+    theta, state = torch.full((3,), -2.0), None
+    moments: dict[str, torch.Tensor] = {}
     made, optimizer = adafed.rule(rule), adafed.optimizer(name)
 
     def losses() -> torch.Tensor:

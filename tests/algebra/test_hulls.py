@@ -70,6 +70,9 @@ def families() -> Iterator[tuple[str, Array, Array]]:
     yield "agreeing, lengths from 1e-9", (base + 3) * np.array([[1e-9], [1e-5], [1e-2], [1.0]]), np.ones(4)
     yield "short with weight 1e-12", base * np.array([[1e-8], [1], [1], [1]]), np.array([1e-12, 1, 1, 1])
     yield "long with weight 1", base * np.array([[1e8], [1], [1], [1]]), np.array([1.0, 1e-9, 1e-9, 1e-9])
+    opposed = np.stack([base[0], -1.1 * base[0], base[1]]).astype(np.float32).astype(float)
+    yield "opposed to float32's rounding, without weight", opposed, np.array([0.0, 1e-300, 1.0])
+    yield "opposed to float32's rounding", opposed, np.ones(3)
     yield "one", base[:1], np.array([0.3])
 
 
@@ -85,6 +88,7 @@ def test_simplex_point_is_optimal(updates: Array, weights: Array) -> None:
     assert (point >= 0).all()
     assert weights @ point == pytest.approx(1.0, rel=1e-12)
     direction, lengths = point @ updates, np.linalg.norm(updates, axis=1)
+    assert np.linalg.norm(direction) <= (1 + 1e-9) * (lengths[weights > 0] / weights[weights > 0]).min()
     # Rounding of a rate: of the terms that are added up to make it.
     rounding = 1e-13 * lengths * (point @ lengths)
     excess = updates @ direction - weights * (direction @ direction)
@@ -221,3 +225,14 @@ def test_boxed_simplex_point_is_optimal(updates: Array, lower: Array, upper: Arr
     assert point @ gram @ point <= theirs @ gram @ theirs + 1e-11
     if np.linalg.matrix_rank(updates) == len(updates) and len(updates) < 10:
         np.testing.assert_allclose(point, theirs, rtol=0, atol=1e-7)
+
+
+def test_rounding_between_opposite_updates_is_not_amplified() -> None:
+    """Opposite updates without weight could cancel at any length: what rounding leaves of them must not become d."""
+    generator = np.random.default_rng(0)
+    for _ in range(20):
+        base = generator.normal(size=(2, 200))
+        updates = np.stack([base[0], -1.1 * base[0], base[1]]).astype(np.float32).astype(float)
+        direction = simplex_point(updates @ updates.T, np.array([0.0, 1e-300, 1.0])) @ updates
+        assert np.linalg.norm(direction) <= (1 + 1e-9) * np.linalg.norm(updates[2])
+        assert updates[2] @ direction >= (1 - 1e-6) * direction @ direction

@@ -212,10 +212,10 @@ class Quadratics:
 
     def losses(self, x: Array) -> Array:
         away = x - self.centres
-        return self.offsets + 0.5 * np.einsum("ki,kij,kj->k", away, self.matrices, away)
+        return np.asarray(self.offsets + 0.5 * np.einsum("ki,kij,kj->k", away, self.matrices, away))
 
     def gradients(self, x: Array) -> Array:
-        return np.einsum("kij,kj->ki", self.matrices, x - self.centres)
+        return np.asarray(np.einsum("kij,kj->ki", self.matrices, x - self.centres))
 
 
 @SEEDS

@@ -215,8 +215,8 @@ def test_scaling_law(rule: adafed.Rule, factor: float) -> None:
     if rule.degree is None:
         call = cohort(31)
         plain = adafed.aggregate(rule, **call).direction
-        scaled = adafed.aggregate(rule, **call | {"updates": factor * call["updates"]}).direction
-        lawful = [float((scaled / factor**power - plain).norm()) < 1e-9 * float(plain.norm()) for power in (0, 1)]
+        larger = adafed.aggregate(rule, **call | {"updates": factor * call["updates"]}).direction
+        lawful = [float((larger / factor**power - plain).norm()) < 1e-9 * float(plain.norm()) for power in (0, 1)]
         assert not any(lawful) or rule.options().get("q") == 0.0
         return
     state, other = None, None
@@ -316,6 +316,6 @@ def test_is_described_for_people_and_machines(rule: adafed.Rule) -> None:
     assert set(rule.grid) <= set(rule.options())
     for option, values in rule.grid.items():
         for value in values:
-            adafed.rule(rule.name, **{option: value})
+            adafed.rule(rule.name, **{option: value})  # type: ignore[arg-type]
     for preset in rule.presets:
         adafed.rule(rule.name, preset=preset)

@@ -52,9 +52,8 @@ def affine_point(gram: Matrix, weights: Vector) -> Vector | None:
     target = _relative(weights, lengths)
     eigenvalues, vectors = np.linalg.eigh(unit)
     kept = eigenvalues > RANK_TOLERANCE * len(unit) * max(eigenvalues[-1], 1.0)
-    if kept.all():
-        solution = scipy.linalg.solve(unit, target, assume_a="pos")
-    else:
+    solution = _solved(unit, target) if kept.all() else None
+    if solution is None:
         basis = vectors[:, kept]
         solution = basis @ ((basis.T @ target) / eigenvalues[kept])
         # Client by client: where one w_k / ||g_k|| is large, the others' would vanish beside a common tolerance.
@@ -78,7 +77,13 @@ def simplex_point(gram: Matrix, weights: Vector) -> Vector:
     if len(unit) == 1:
         return 1.0 / weights
     eigenvalues, vectors = np.linalg.eigh(unit)
-    factor = np.sqrt(np.maximum(eigenvalues, 0.0))[:, None] * vectors.T
+    # Below this lies rounding. Left there, opposite updates with small w would get huge y for a gain that is none;
+    # lifted, y.M.y bounds the true length, and of all y that give the same vector the shortest is taken.
+    smallest = RANK_TOLERANCE * max(eigenvalues[-1], 1.0)
+    if eigenvalues[0] < smallest:
+        eigenvalues = np.maximum(eigenvalues, smallest)
+        unit = (vectors * eigenvalues) @ vectors.T
+    factor = np.sqrt(eigenvalues)[:, None] * vectors.T
     system = np.vstack([factor, target])
     right = np.zeros(len(system))
     right[-1] = 1.0
@@ -129,11 +134,23 @@ def _polished(unit: Matrix, target: Vector, solution: Vector) -> Vector:
 def affine_on_support(unit: Matrix, target: Vector, support: npt.NDArray[np.bool_]) -> Vector | None:
     block = unit[np.ix_(support, support)]
     eigenvalues = np.linalg.eigvalsh(block)
-    if eigenvalues[0] <= RANK_TOLERANCE * len(block) * max(eigenvalues[-1], 1.0):
+    if eigenvalues[0] <= 0.5 * RANK_TOLERANCE * max(eigenvalues[-1], 1.0):
+        return None
+    solution = _solved(block, target[support])
+    if solution is None:
         return None
     exact = np.zeros(len(unit))
-    exact[support] = scipy.linalg.solve(block, target[support], assume_a="pos")
+    exact[support] = solution
     return exact if target @ exact > 0.0 else None
+
+
+def _solved(matrix: Matrix, right: Vector) -> Vector | None:
+    """matrix^-1 right by Cholesky; None where rounding has made the matrix indefinite."""
+    try:
+        solution: Vector = scipy.linalg.cho_solve(scipy.linalg.cho_factor(matrix), right)
+    except np.linalg.LinAlgError:
+        return None
+    return solution
 
 
 def _normalised(solution: Vector, weights: Vector) -> Vector:
