@@ -1,0 +1,60 @@
+"""The documentation is true: its Python runs, its TOML is a valid configuration, its tables miss no rule."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import adafed
+from adafed.runs.config import config_from
+from adafed.study import study_from
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def blocks(language: str) -> list[tuple[str, str]]:
+    found = []
+    for page in PAGES:
+        pattern = rf"^```{language}\n(.*?)^```"
+        for number, text in enumerate(re.findall(pattern, page.read_text(), re.MULTILINE | re.DOTALL)):
+            found.append((f"{page.name}-{number}", text))
+    return found
+
+
+@pytest.mark.parametrize(("name", "code"), [pytest.param(*block, id=block[0]) for block in blocks("python")])
+def test_python_blocks_run(name: str, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, name, "exec"), {"__name__": name})
+
+
+@pytest.mark.parametrize(("name", "text"), [pytest.param(*block, id=block[0]) for block in blocks("toml")])
+def test_toml_blocks_are_valid(name: str, text: str) -> None:
+    content = tomllib.loads(text)
+    if "methods" in content or "study" in content:
+        assert study_from(content, name).methods
+    else:
+        config_from(content)
+
+
+def test_the_documented_configuration_is_complete() -> None:
+    text = (ROOT / "docs" / "configuration.md").read_text()
+    for section, value in config_from({}).to_dict().items():
+        assert re.search(rf"^(\[{section}\]|{section} =)", text, re.MULTILINE), section
+        for key in value if isinstance(value, dict) else ():
+            assert re.search(rf"^#? ?{key} =", text, re.MULTILINE), f"{section}.{key}"
+
+
+def test_every_rule_is_documented() -> None:
+    text = (ROOT / "docs" / "rules.md").read_text()
+    for rule in adafed.rules():
+        assert f"| `{rule}` |" in text
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
