@@ -30,6 +30,8 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("dirichlet", {"clients": 50, "beta": 0.001}),
     ("shards", {"clients": 7, "shards": 3}),
     ("pathological", {"clients": 7, "classes": 3}),
+    ("bernoulli", {"clients": 7, "probability": 0.3}),
+    ("bernoulli", {"clients": 50, "probability": 0.01, "alpha": 0.1}),
     ("natural", {}),
 ]
 
@@ -144,7 +146,7 @@ def test_proportional_shares(total: int, weights: list[int]) -> None:
 
 
 def test_the_table_of_partitioners() -> None:
-    assert names() == ("iid", "dirichlet", "shards", "pathological", "natural")
+    assert names() == ("iid", "dirichlet", "shards", "pathological", "bernoulli", "natural")
     assert options("dirichlet") == ("clients", "beta", "minimum")
 
 

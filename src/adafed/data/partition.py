@@ -118,6 +118,34 @@ def pathological(targets: npt.ArrayLike, *, clients: int, classes: int = 2, seed
     return _deal(pools, counts)
 
 
+def bernoulli(
+    targets: npt.ArrayLike, *, clients: int, probability: float = 0.7, alpha: float = 10.0, minimum: int = 2, seed: Seed
+) -> list[Indices]:
+    """FedCorr's partition: a client has each class with `probability`; its owners share a class by Dirichlet(alpha).
+
+    A client that drew no class gets one at random; clients below `minimum` samples are topped up from the largest.
+    """
+    labels, random = _labels(targets), generator(seed)
+    _enough_samples(clients, len(labels))
+    _whole("minimum", minimum, least=0)
+    for option, value, least, most in (("probability", probability, 1e-6, 1.0), ("alpha", alpha, 1e-3, 1e6)):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+            raise AdafedError(f"partition.{option} = {value!r} must be a number between {least:g} and {most:g}.")
+    if clients * minimum > len(labels):
+        raise AdafedError(f"partition.minimum = {minimum} is too many for {clients} clients, {len(labels)} samples.")
+    pools = [random.permutation(np.flatnonzero(labels == label)) for label in np.unique(labels)]
+    owns = random.random((len(pools), clients)) < probability
+    for client in np.flatnonzero(~owns.any(axis=0)):
+        owns[random.integers(len(pools)), client] = True
+    for label in np.flatnonzero(~owns.any(axis=1)):
+        owns[label, random.integers(clients)] = True
+    counts = np.zeros((len(pools), clients), dtype=np.int64)
+    for label, owners in enumerate(owns):
+        counts[label, owners] = proportional(len(pools[label]), random.dirichlet(np.full(owners.sum(), alpha)))
+    _top_up(counts, minimum)
+    return _deal(pools, counts)
+
+
 def natural(groups: npt.ArrayLike | None, *, clients: int | None = None, minimum: int = 1, seed: Seed) -> list[Indices]:
     """One client for each natural owner (writer, role), in the order of their ids.
 
@@ -150,6 +178,7 @@ PARTITIONERS: Mapping[str, Callable[..., list[Indices]]] = {
     "dirichlet": dirichlet,
     "shards": shards,
     "pathological": pathological,
+    "bernoulli": bernoulli,
     "natural": natural,
 }
 
