@@ -75,7 +75,7 @@ def demo(workers: Workers = None, quiet: Quiet = False) -> None:
         runs = planned(study, study.seeds, settings, Path(folder))
         _watched(runs, quiet=quiet, jobs=1)
         found = [(run.method, summarise(run.directory)) for run in runs]
-        console.print(comparison(study.title, found, study.columns, notes=study.notes).rich())
+        console.print(comparison(study.title, found, study.columns, tail=True, notes=study.notes).rich())
     console.print("Next: [bold]adafed list rules[/bold]; your own data: [bold]adafed run experiment.toml[/bold].")
 
 
