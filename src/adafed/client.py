@@ -202,7 +202,7 @@ class LocalTrainer:
     ) -> tuple[int, float]:
         """The result stands in the module."""
         how, model = self.how, self.model
-        model.vector.copy_(start)
+        model.receive(start)
         model.module.train()
         if model.random:
             torch.manual_seed(client_word(how.seed, work.round, work.client))

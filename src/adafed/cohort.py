@@ -46,7 +46,7 @@ class Sampler:
     @property
     def largest(self) -> int:
         """The largest cohort there can be."""
-        return self._count(len(self.sizes))
+        return largest_cohort(self.section, len(self.sizes))
 
     def cohort(self, round: int) -> Cohort:
         here = np.flatnonzero(self.first_round <= round)
@@ -67,8 +67,13 @@ class Sampler:
         return Cohort(clients, lost, slow)
 
     def _count(self, here: int) -> int:
-        if self.section.count is not None:
-            return min(self.section.count, here)
-        if self.section.fraction is not None:
-            return min(max(1, round(self.section.fraction * len(self.sizes))), here)
-        return here
+        return min(largest_cohort(self.section, len(self.sizes)), here)
+
+
+def largest_cohort(section: CohortSection, clients: int) -> int:
+    """How many of so many clients take part when all have joined."""
+    if section.count is not None:
+        return min(section.count, clients)
+    if section.fraction is not None:
+        return max(1, round(section.fraction * clients))
+    return clients

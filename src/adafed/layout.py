@@ -1,7 +1,7 @@
 """A module's numbers as one flat vector: first the parameters, then the floating buffers (BatchNorm statistics).
 
 Parameters and buffers become views of the vector, so that receiving a model is one copy and an update one subtraction.
-Integer buffers stay in the module and are not sent.
+Integer buffers (BatchNorm's count of batches) are not sent: every client starts from their first values.
 """
 
 from __future__ import annotations
@@ -35,7 +35,15 @@ class FlatModule:
             module.get_submodule(owner)._buffers[leaf] = view
             start += buffer.numel()
         self.parameters: list[torch.Tensor] = [parameter for _, parameter in named]
+        whole = [buffer for buffer in module.buffers() if not buffer.is_floating_point()]
+        self._counts = [(buffer, buffer.clone()) for buffer in whole]
         self.trained = [parameter for parameter in self.parameters if parameter.requires_grad]
+
+    def receive(self, vector: torch.Tensor) -> None:
+        """Become the model that `vector` holds, with nothing left of what this module did before."""
+        self.vector.copy_(vector)
+        for buffer, first in self._counts:
+            buffer.copy_(first)
 
     def views(self, flat: torch.Tensor) -> list[torch.Tensor]:
         """Another vector of the parameters' length, cut like `parameters`."""

@@ -59,6 +59,7 @@ class Simulation:
             (config.server.schedule.name, config.server.schedule.options),
             config.server.rate,
         )
+        self.units: list[TrainUnit] = []
         self.directory = RunDirectory.opened(directory, config, self.federation, grouped=self.station.group)
         try:
             self.state = self.directory.restored() or ServerState(self.station.initial, self.station.model.length)
@@ -104,13 +105,13 @@ class Simulation:
         before = told == "before" or "accuracies" in self.server.rule.needs or self._measures_improvement(t)
         shares = [cohort.shares[client] for client in clients]
         samples = [int(self.sizes[client]) for client in clients]
-        units = []
+        self.units = []
         for positions in groups(clients, samples, shares, self.station.group):
             members = [clients[p] for p in positions]
             work = tuple(Assignment(clients[p], t, lr, shares[p]) for p in positions)
             personal = tuple(self._personal(client, t) for client in members) if self.config.ditto else ()
-            units.append(TrainUnit(work, tuple(positions), before, told == "after", personal))
-        found = self.executor.train(units, self.state.parameters)
+            self.units.append(TrainUnit(work, tuple(positions), before, told == "after", personal))
+        found = self.executor.train(self.units, self.state.parameters)
         return sorted((report for unit in found for report in unit), key=lambda report: report.client)
 
     def _personal(self, client: int, t: int | None = None) -> Personal:
@@ -123,12 +124,11 @@ class Simulation:
     def _aggregate(self, cohort: Cohort, reports: list[Report], t: int) -> tuple[Aggregate | None, str | None]:
         if not reports:
             return None, "no client answered" if cohort.clients else "no client has joined yet"
-        rows = self.executor.updates.array[: len(reports), : self.state.length]
         try:
             with one_blas_thread():  # a small solve on several threads waits for them longer than it computes
                 outcome = aggregate(
                     self.server.rule,
-                    rows if self.executor.updates.on_disk else torch.from_numpy(rows),
+                    self.executor.updates.rows(len(reports), self.state.length),
                     losses=[report.told_loss(self.config.server.loss) for report in reports],
                     sizes=[report.samples for report in reports],
                     accuracies=None if reports[0].before is None else [_accuracy(report) for report in reports],
@@ -165,16 +165,13 @@ class Simulation:
         return every > 0 and (t % every == 0 or t == self.config.rounds)
 
     def _losses_after_step(self, reports: list[Report], t: int) -> dict[int, float]:
-        """The cohort's training losses with the new model, on the same samples as before."""
+        """The cohort's training losses with the new model, on the same samples as before and in the same batches: a
+        model that did not move must not seem to have got worse by rounding."""
         if not reports or not self._measures_improvement(t):
             return {}
-        scores = self._measured([report.client for report in reports], "train")
-        return {client: loss for client, loss in scores.items() if loss is not None}
-
-    def _measured(self, clients: list[int], part: Part) -> dict[int, float | None]:
-        units = self._measure_units(clients, part)
+        units = [MeasureUnit(tuple(work.client for work in unit.work), "train") for unit in self.units]
         found = self.executor.measure(units, self.state.parameters)
-        return {score.client: score.loss for unit in found for score in unit}
+        return {score.client: score.loss for unit in found for score in unit if score.loss is not None}
 
     def _measure_units(self, clients: list[int], part: Part, *, personal: bool = False) -> list[MeasureUnit]:
         """Neighbours share a unit while their training samples number less than a batch's worth."""

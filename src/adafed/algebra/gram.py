@@ -59,6 +59,12 @@ _NUMPY_DTYPES = {
 }
 
 
+class MappedRows(np.ndarray[Any, Any]):
+    """Updates in a file mapped as shared. `release` takes the pages read so far out of this process's memory."""
+
+    release: Callable[[], None] | None = None
+
+
 class Rows:
     """K updates of length d, wherever they lie: a K x d tensor or array, or K flat ones; nothing is copied.
 
@@ -81,6 +87,7 @@ class Rows:
             raise AdafedError(f"updates have different lengths {sorted(lengths)}: every update must have one length")
         self._matrix = matrix
         self._vectors = vectors
+        self.release = updates.release if isinstance(updates, MappedRows) else None
         self.count = len(vectors)
         self.length = lengths.pop()
 
@@ -91,7 +98,7 @@ class Rows:
             return self
         rows = object.__new__(Rows)
         rows.dtype, rows.device, rows.length = self.dtype, self.device, self.length
-        rows._matrix = None
+        rows._matrix, rows.release = None, self.release
         rows._vectors = [self._vectors[index] for index in chosen]
         rows.count = len(chosen)
         return rows
@@ -322,24 +329,31 @@ def block_length(count: int) -> int:
 
 
 def in_order(task: Callable[[int, int], Result], rows: Rows, span: int, at_most: int | None = None) -> Iterator[Result]:
-    """Run task(start, stop) for each span of columns on torch's number of threads; the results come in order."""
+    """Run task(start, stop) for each span of columns on torch's number of threads; the results come in order.
+
+    Updates in a file: after each span its pages leave this process's memory, else a pass would end with all of them.
+    """
     starts = range(0, rows.length, span)
     workers = min(torch.get_num_threads() if rows.on_cpu else 1, len(starts), os.cpu_count() or 1)
     if at_most is not None:
         workers = max(1, min(workers, at_most))
+    release = rows.release or (lambda: None)
     with one_blas_thread():
         if workers == 1:
             for start in starts:
                 yield task(start, min(start + span, rows.length))
+                release()
             return
         waiting: deque[Future[Result]] = deque()
         with ThreadPoolExecutor(workers) as pool:
             for start in starts:
                 if len(waiting) > workers:  # a slow reader must not let results pile up
                     yield waiting.popleft().result()
+                    release()
                 waiting.append(pool.submit(task, start, min(start + span, rows.length)))
             while waiting:
                 yield waiting.popleft().result()
+                release()
 
 
 _blas_lock = threading.Lock()

@@ -66,7 +66,7 @@ class InProcess:
             return [self.station.measure(unit, parameters) for unit in units]
 
     def close(self) -> None:
-        pass
+        self.updates.close()
 
 
 class Workers:
@@ -117,6 +117,8 @@ class Workers:
                 process.kill()
                 process.wait()
         self._connections, self._processes = [], []
+        self.updates.close()
+        self._received.close()
 
     def _start(self, hello: dict[str, Any]) -> None:
         here, there = socket.socketpair()

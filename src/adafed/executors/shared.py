@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from adafed.algebra.gram import MappedRows
 from adafed.errors import AdafedError
 from adafed.files import full_disk_in_a_sentence
 
@@ -27,6 +28,14 @@ class SharedRows:
         self._map = mmap.mmap(descriptor, size)
         self.array = np.frombuffer(self._map, dtype=np.float32, count=rows * width).reshape(rows, width)
         self.tensor = torch.from_numpy(self.array)
+
+    def rows(self, count: int, length: int) -> torch.Tensor | MappedRows:
+        """The first rows and columns, for reading; those of a file give their pages back as the reading goes on."""
+        if not self.on_disk:
+            return self.tensor[:count, :length]
+        mapped = self.array[:count, :length].view(MappedRows)
+        mapped.release = self.release
+        return mapped
 
     @classmethod
     def create(cls, rows: int, width: int, *, budget: int, directory: Path | None = None) -> SharedRows:
@@ -49,6 +58,12 @@ class SharedRows:
         """Give pages of a file back to the system; their content stays in the file."""
         if self.on_disk and hasattr(mmap, "MADV_DONTNEED"):
             self._map.madvise(mmap.MADV_DONTNEED)
+
+    def close(self) -> None:
+        """The memory itself goes when the last array over it does."""
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
 
 
 def attach(rows: int, width: int, descriptor: int, *, on_disk: bool) -> SharedRows:

@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 
 from adafed import models
 from adafed.client import Assignment, LocalTrainer, LocalTraining, Measured, Report, Samples, measure, summaries
+from adafed.cohort import largest_cohort
 from adafed.data.base import Federation, Split
 from adafed.data.sources import open_federation
 from adafed.files import save_tensors
@@ -25,6 +26,7 @@ from adafed.runs.config import Config
 from adafed.together import group_size, train_together
 
 Part = Literal["train", "validation", "test"]
+COHORTS_KEPT = 10  # a client's samples are kept this many cohorts long: memory follows the cohort, not the federation
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ class Scores:
 
 
 class Station:
-    """Does units of work. Clients' prepared samples are kept between rounds, up to a budget."""
+    """Does units of work. Clients' prepared samples are kept between rounds, within limits."""
 
     def __init__(self, config: Config, federation: Federation | None = None) -> None:
         seeds = config.derived_seeds()
@@ -93,6 +95,9 @@ class Station:
         self.group = 1 if config.ditto else group_size(local.together, self.model)
         self._cache: OrderedDict[tuple[int, Part], Samples] = OrderedDict()
         self._cached = 0
+        clients = len(self.federation.ids)
+        self._worth_keeping = COHORTS_KEPT * largest_cohort(config.cohort, clients)
+        self._all_fit = clients <= self._worth_keeping
 
     @property
     def width(self) -> int:
@@ -105,7 +110,7 @@ class Station:
         data = [self._samples(work.client, "train") for work in unit.work]
         befores: list[Measured | None] = [None] * len(data)
         if unit.before:  # all start from the same model: one pass over everybody's samples
-            self.model.vector.copy_(received)
+            self.model.receive(received)
             befores = self._measured(data)
         if len(data) == 1:
             steps, running = self.trainer.train(received, data[0], unit.work[0])
@@ -119,7 +124,7 @@ class Station:
         afters: list[Measured | None] = [None] * len(data)
         if unit.after:
             for k, row in enumerate(unit.rows):
-                self.model.vector.copy_(received)
+                self.model.receive(received)
                 self.model.vector[: self.model.length] -= updates[row, : self.model.length].to(self.device)
                 self.model.vector[self.model.length :] = updates[row, self.model.length :].to(self.device)
                 afters[k] = self._measured([data[k]])[0]
@@ -135,10 +140,10 @@ class Station:
         if unit.personal:
             measured: list[Measured | None] = []
             for samples, personal in zip(data, unit.personal, strict=True):
-                self.model.vector.copy_(self._personal_model(personal))
+                self.model.receive(self._personal_model(personal))
                 measured += self._measured([samples])
         else:
-            self.model.vector.copy_(parameters)
+            self.model.receive(parameters)
             measured = self._measured(data)
         return [
             Scores(client, len(samples), means.loss if means else None, means.accuracy if means else None)
@@ -196,9 +201,14 @@ class Station:
             self.federation.normalisation(split.inputs).to(self.device),
             torch.from_numpy(split.targets.copy()).to(self.device),
         )
+        if part != "train" and not self._all_fit:
+            return samples  # everyone is measured in turn: it would be gone before it is asked for again
         self._cache[key] = samples
         self._cached += _bytes(samples)
-        while self._cached > self.config.run.cache_mb * 2**20 and len(self._cache) > 1:
+        while len(self._cache) > 1 and (
+            self._cached > self.config.run.cache_mb * 2**20
+            or (len(self._cache) > self._worth_keeping and not self._all_fit)
+        ):
             _, oldest = self._cache.popitem(last=False)
             self._cached -= _bytes(oldest)
         return samples

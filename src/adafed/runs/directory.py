@@ -49,6 +49,8 @@ class RunDirectory:
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
         self._durable = monotonic()
         self._personal = path / "personal" if path else None
+        self._named: dict[str, int] = {}  # the personal models that the newest checkpoint names
+        self._superseded: list[Path] = []  # and those that only the one before it does
 
     @classmethod
     def opened(cls, path: str | Path | None, config: Config, federation: Federation, *, grouped: int) -> RunDirectory:
@@ -85,6 +87,7 @@ class RunDirectory:
         assert self.store is not None
         self.store.forget_after(state.round if state else 0)
         self._sweep(state)
+        self._named = state.personal if state else {}
         return state
 
     def personal(self, client: int, round: int) -> Path:
@@ -106,13 +109,14 @@ class RunDirectory:
             for old in sorted(self._checkpoints())[:-KEPT]:
                 old.unlink()
         if self._personal is not None and self.config.ditto:
-            self._drop_old_personal(record, state)
+            self._drop_old_personal(state)
 
     def finish(self, model: FlatModule, state: ServerState) -> None:
         """The final model under its parameters' names, for whoever wants to use it."""
         if self.path is None:
             return
-        model.vector.copy_(state.parameters)
+        self._forget_superseded()
+        model.receive(state.parameters)
         tensors = {name: value.detach().clone() for name, value in model.module.state_dict().items()}
         save_tensors(self.path / "model.safetensors", tensors, {"round": str(state.round)}, durable=True)
 
@@ -132,7 +136,8 @@ class RunDirectory:
 
     def _take_lock(self) -> None:
         assert self.path is not None
-        self._lock = (self.path / "lock").open("a")
+        with full_disk_in_a_sentence(self.path):
+            self._lock = (self.path / "lock").open("a")
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -177,14 +182,17 @@ class RunDirectory:
         for partial in self.path.rglob(".*.partial"):
             partial.unlink()
 
-    def _drop_old_personal(self, record: RoundRecord, state: ServerState) -> None:
-        """Older models of this round's clients, now that the checkpoint names the new ones."""
-        for client, last in state.personal.items():
-            if last == record.round:
-                assert self._personal is not None
-                for file in self._personal.glob(f"{client}-*.safetensors"):
-                    if file != self.personal(int(client), last):
-                        file.unlink()
+    def _drop_old_personal(self, state: ServerState) -> None:
+        """Models that neither of the two newest checkpoints names."""
+        self._forget_superseded()
+        old = ((client, self._named.get(client)) for client, last in state.personal.items() if last == state.round)
+        self._superseded = [self.personal(int(client), last) for client, last in old if last is not None]
+        self._named = state.personal
+
+    def _forget_superseded(self) -> None:
+        for file in self._superseded:
+            file.unlink(missing_ok=True)
+        self._superseded = []
 
 
 def _read(file: Path) -> ServerState:

@@ -1,0 +1,279 @@
+"""Runs that are killed with -9, run out of disk or lose a worker, and go on to the same bits."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from adafed import AdafedError
+from adafed.runs.config import Config, config_from, load_config, merged
+from adafed.simulate import simulate
+
+# Imports once, then forks a process for every life of the run: {"kill": seconds} kills it from outside after that
+# time, {"point": [name, nth]} makes it kill itself at the nth call of a function, {} lets it live.
+KEEPER = """
+import json, os, signal, sys, time
+import torch
+torch.set_num_threads(1)
+from adafed.runs import directory, store
+from adafed.executors import station
+from adafed import files
+from adafed.runs.config import load_config
+from adafed.simulate import simulate
+
+def die(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def arm(name, nth):
+    owner, attribute, when = {
+        "rows committed": (store.Store, "add", "after"),
+        "checkpoint half written": (directory, "save_tensors", "half"),
+        "checkpoint before its rename": (directory, "save_tensors", "rename"),
+        "checkpoint renamed": (directory, "save_tensors", "after"),
+        "personal model renamed": (station, "save_tensors", "after"),
+        "personal model before its rename": (station, "save_tensors", "rename"),
+        "old personal models removed": (directory.RunDirectory, "_drop_old_personal", "after"),
+    }[name]
+    original, calls = getattr(owner, attribute), [0]
+    def wrapped(*args, **kwargs):
+        calls[0] += 1
+        if calls[0] < nth or (attribute == "save_tensors" and "config" in str(args[0])):
+            return original(*args, **kwargs)
+        if when == "after":
+            original(*args, **kwargs)
+            die()
+        if when == "half":
+            args[0].with_name(f".{args[0].name}.{os.getpid()}.partial").write_bytes(b"half")
+            die()
+        files.os = type("os", (), {"getpid": os.getpid, "replace": die, "fsync": os.fsync})
+        original(*args, **kwargs)
+    setattr(owner, attribute, wrapped)
+
+config, where = load_config(sys.argv[1]), sys.argv[2]
+for life in json.loads(sys.argv[3]):
+    child = os.fork()
+    if child == 0:
+        if "point" in life:
+            arm(*life["point"])
+        for record in simulate(config, directory=where):
+            pass
+        os._exit(0)
+    if "kill" in life:
+        time.sleep(life["kill"])
+        os.kill(child, signal.SIGKILL)
+    _, status = os.waitpid(child, 0)
+    print(json.dumps(os.waitstatus_to_exitcode(status)), flush=True)
+"""
+
+
+def experiment(**changes: Any) -> Config:
+    """Ditto under FedFV's memory and a server with Adam: everything that has state."""
+    base = {
+        "rounds": 60,
+        "data": {"name": "synthetic", "clients": 6, "samples": 20, "features": 5, "classes": 3},
+        "model": {"name": "mlp", "hidden": [6]},
+        "cohort": {"count": 4, "dropout": 0.1, "stragglers": 0.3},
+        "local": {"batch_size": 8},
+        "rule": {"name": "fedfv", "tau": 2},
+        "server": {"optimizer": {"name": "adam"}, "rate": 0.05},
+        "ditto": {"lambda": 0.3},
+        "run": {"workers": 0},
+    }
+    return config_from(merged(base, changes))
+
+
+def rows(directory: Path) -> dict[str, list[tuple[Any, ...]]]:
+    database = sqlite3.connect(directory / "rounds.sqlite")
+    found = {
+        table: database.execute(f"SELECT * FROM {table} ORDER BY 1, 2, 3, 4").fetchall()
+        for table in ("rounds", "participants", "evaluations")
+    }
+    database.close()
+    return found
+
+
+def assert_same(one: Path, other: Path) -> None:
+    assert rows(one) == rows(other)
+    for pattern in ("model.safetensors", "checkpoints/*", "personal/*"):
+        names = sorted(str(path.relative_to(one)) for path in one.glob(pattern))
+        assert names
+        assert names == sorted(str(path.relative_to(other)) for path in other.glob(pattern))
+        for name in names:
+            mine, theirs = load_file(one / name), load_file(other / name)
+            assert mine.keys() == theirs.keys()
+            assert all(torch.equal(mine[key], theirs[key]) for key in mine), name
+
+
+def lives(tmp_path: Path, config: Config, plan: list[dict[str, Any]]) -> list[int]:
+    (tmp_path / "keeper.py").write_text(KEEPER)
+    (tmp_path / "experiment.toml").write_text(config.to_toml())
+    command = [sys.executable, "keeper.py", "experiment.toml", "run", json.dumps(plan)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    return [int(line) for line in done.stdout.split()]
+
+
+@pytest.fixture
+def uninterrupted(tmp_path: Path) -> Callable[[Config], Path]:
+    def run(config: Config) -> Path:
+        list(simulate(config, directory=tmp_path / "whole"))
+        return tmp_path / "whole"
+
+    return run
+
+
+@pytest.mark.slow
+def test_killed_at_twenty_random_moments(tmp_path: Path, uninterrupted: Callable[[Config], Path]) -> None:
+    config = experiment()
+    start = time.perf_counter()
+    whole = uninterrupted(config)
+    seconds = time.perf_counter() - start
+    random = torch.Generator().manual_seed(20)
+    delays = (torch.rand(20, generator=random) * seconds / 4).tolist()
+    codes = lives(tmp_path, config, [*({"kill": delay} for delay in delays), {}])
+    assert codes[-1] == 0
+    assert codes.count(-signal.SIGKILL) >= 10  # the run may end before the last of them
+    assert_same(whole, tmp_path / "run")
+    assert not list((tmp_path / "run").rglob("*.partial"))
+
+
+POINTS = (
+    "rows committed",
+    "checkpoint half written",
+    "checkpoint before its rename",
+    "checkpoint renamed",
+    "personal model renamed",
+    "personal model before its rename",
+    "old personal models removed",
+)
+
+
+@pytest.mark.slow
+def test_killed_between_any_two_writes(tmp_path: Path, uninterrupted: Callable[[Config], Path]) -> None:
+    config = experiment(rounds=10)
+    whole = uninterrupted(config)
+    plan = [{"point": [point, nth]} for nth in (1, 2) for point in POINTS]
+    codes = lives(tmp_path, config, [*plan, {}])
+    assert codes[-1] == 0
+    assert set(codes[:7]) == {-signal.SIGKILL}
+    assert_same(whole, tmp_path / "run")
+    assert not list((tmp_path / "run").rglob("*.partial"))
+
+
+SCRIPT = """
+import sys
+from adafed.runs.config import load_config
+from adafed.simulate import simulate
+for record in simulate(load_config(sys.argv[1]), directory=sys.argv[2]):
+    print(record.round, flush=True)
+"""
+
+
+def started(tmp_path: Path, config: Config) -> subprocess.Popen[str]:
+    (tmp_path / "experiment.toml").write_text(config.to_toml())
+    command = [sys.executable, "-c", SCRIPT, "experiment.toml", "run"]
+    return subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.slow
+def test_killed_with_workers(tmp_path: Path, uninterrupted: Callable[[Config], Path]) -> None:
+    """The main process, while two workers are at work: they leave, nobody else gets in meanwhile, and it goes on."""
+    config = experiment(rounds=400, run={"workers": 2}, evaluation={"every": 50})
+    process = started(tmp_path, config)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "1\n"
+    with pytest.raises(AdafedError, match="in use by another process"):
+        next(simulate(config, directory=tmp_path / "run"))
+    workers = psutil.Process(process.pid).children()
+    assert len(workers) == 2
+    process.kill()
+    process.communicate()
+    gone, alive = psutil.wait_procs(workers, timeout=20)
+    assert (len(gone), alive) == (2, [])
+    shorter = config.changed(rounds=len(rows(tmp_path / "run")["rounds"]) + 3, run={"workers": 0})
+    list(simulate(shorter, directory=tmp_path / "run"))
+    assert_same(uninterrupted(shorter), tmp_path / "run")
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_killed_ends_the_run_in_a_sentence(
+    tmp_path: Path, uninterrupted: Callable[[Config], Path]
+) -> None:
+    config = experiment(rounds=5, run={"workers": 2})
+    records = simulate(config, directory=tmp_path / "run")
+    next(records)
+    workers = psutil.Process().children()
+    os.kill(workers[0].pid, signal.SIGKILL)
+    with pytest.raises(AdafedError, match=r"^worker \d ended while working \(signal 9\).*can be resumed.*$") as told:
+        list(records)
+    assert "\n" not in str(told.value)
+    assert not psutil.Process().children()
+    list(simulate(config.changed(run={"workers": 0}), directory=tmp_path / "run"))
+    assert_same(uninterrupted(config.changed(run={"workers": 0})), tmp_path / "run")
+
+
+# A full disk
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = shutil.which("mount")
+    made = mount is not None and subprocess.run(
+        [mount, "-t", "tmpfs", "-o", "size=2m", "none", str(folder)], capture_output=True, check=False
+    ).returncode == 0  # fmt: skip
+    if not made:
+        pytest.skip("a small disk cannot be mounted here")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+@pytest.mark.parametrize("space", [150_000, 400_000, 420_000, 450_000, 480_000, 520_000, 600_000])
+def test_a_full_disk_ends_in_a_sentence_and_loses_nothing(
+    small_disk: Path, space: int, uninterrupted: Callable[[Config], Path]
+) -> None:
+    """Filled to leave so many bytes, which run out in another place each time."""
+    config = experiment(rounds=8, model={"name": "mlp", "hidden": [600]})
+    directory = small_disk / "run"
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(b"0" * (2 * 2**20 - space))
+    with pytest.raises(AdafedError, match=r"full|could not be written") as told:
+        list(simulate(config, directory=directory))
+    assert "\n" not in str(told.value)
+    ballast.unlink()
+    list(simulate(config, directory=directory))
+    assert_same(uninterrupted(config), directory)
+
+
+def test_a_full_disk_is_told_for_every_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no small disk can be had: the checkpoint's rename fails."""
+    config = experiment(rounds=3)
+    records = simulate(config, directory=tmp_path / "run")
+    next(records)
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("adafed.files.os.replace", full)
+    with pytest.raises(AdafedError, match="the disk is full.*free some space and resume"):
+        next(records)
+    monkeypatch.undo()
+    assert not list((tmp_path / "run").rglob("*.partial"))
+    assert len(list((tmp_path / "run" / "checkpoints").iterdir())) == 1
+    assert load_config(tmp_path / "run" / "config.toml") == config
+    assert [record.round for record in simulate(config, directory=tmp_path / "run")] == [2, 3]
