@@ -104,6 +104,8 @@ class Table:
             caption="\n".join(self._notes()) or None,
             caption_justify="left",
             box=SIMPLE_HEAD,
+            pad_edge=False,
+            padding=(0, 1, 0, 0),
         )
         table.add_column(self.head, no_wrap=True)
         for column in self.columns:
