@@ -1,0 +1,495 @@
+"""FairStrategy: any registered rule as a strategy of Flower's Message API.
+
+It is a subclass of `flwr.serverapp.strategy.Strategy`, so an existing app changes the line that makes its strategy. Its
+clients send two more numbers in `metrics`: `loss`, that of the received model on their training samples, and
+`client-id`, their own id. `adafed.flower.fair_client` does both.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
+from logging import getLogger
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result, Strategy
+
+from adafed.aggregate import Aggregate, aggregate
+from adafed.cohort import Cohort, Sampler
+from adafed.errors import AdafedError
+from adafed.executors.station import Scores
+from adafed.flower.arrays import Arrays
+from adafed.flower.checkpoint import Checkpoints, Keeper
+from adafed.flower.replies import (
+    ACCURACY,
+    AFTER,
+    LOSS,
+    LOSSES,
+    RUNNING,
+    SAMPLES,
+    Limits,
+    Reply,
+    Screened,
+    client_of,
+    numbers_of,
+    screened,
+    suffixes,
+)
+from adafed.flower.roster import Roster
+from adafed.optimizers import ServerOptimizer, optimizer
+from adafed.records import Evaluation, Participant, RoundRecord
+from adafed.runs.config import CohortSection
+from adafed.schedules import Schedule, schedule
+from adafed.server import Server, ServerState
+from adafed.server_rules import Rule, rule
+
+log = getLogger("flwr")
+POLL = 3.0  # seconds between looks at who is connected
+
+
+class FairStrategy(Strategy):
+    """Aggregates by `rule`: a name (`adafed list rules`) or what `adafed.rule(name, **options)` returns.
+
+    The run begins once `min_available_nodes` are connected. With `fraction_train` below 1, nodes are asked in the first
+    round which clients they hold, and cohorts are drawn from the clients' ids and `seed`: the same cohorts as the
+    simulator's, whatever Flower calls the nodes.
+
+    Bad replies are left out and named in the log: errors, a wrong name, shape or dtype, NaN, a sample count above
+    `max_samples` or above the one the client registered with. If nobody is left, the round changes nothing.
+
+    `checkpoint` names a folder; the server's state is saved there after every round, and `start` goes on from it.
+    `loss` says which of the clients' losses the rule is told: before, after or running.
+    """
+
+    def __init__(
+        self,
+        rule: str | Rule = "adafed",
+        *,
+        server_optimizer: str | ServerOptimizer = "sgd",
+        server_lr: float = 1.0,
+        server_schedule: str | Schedule = "constant",
+        fraction_train: float = 1.0,
+        min_available_nodes: int = 2,
+        seed: int = 0,
+        loss: str = "before",
+        local_lr: float | Callable[[int], float] | None = None,
+        max_samples: int | None = None,
+        statistics: Collection[str] | None = None,
+        evaluate_every: int = 0,
+        checkpoint: str | Path | Keeper | None = None,
+    ) -> None:
+        if loss not in LOSSES:
+            raise AdafedError(f"loss is {loss!r}; it must be one of {', '.join(LOSSES)}")
+        if not server_lr > 0:
+            raise AdafedError(f"server_lr is {server_lr}; it must be above 0")
+        if not 0 < fraction_train <= 1:
+            raise AdafedError(f"fraction_train is {fraction_train}; it must be above 0 and at most 1")
+        self.server = Server(_rule(rule), _optimizer(server_optimizer), _schedule(server_schedule), server_lr)
+        self.fraction_train = fraction_train
+        self.min_available_nodes = min_available_nodes
+        self.seed = seed
+        self.loss = loss
+        self.local_lr = local_lr
+        self.statistics = statistics
+        self.evaluate_every = evaluate_every
+        self.keeper: Keeper | None = Checkpoints(checkpoint) if isinstance(checkpoint, str | Path) else checkpoint
+        self.handshake = fraction_train < 1
+        self.sampler: Sampler | None = None
+        self.timeout = 3600.0
+        self.roster = Roster(max_samples)
+        self.arrays: Arrays | None = None
+        self.state: ServerState | None = None
+        self.record: RoundRecord | None = None  # of the last round
+        self.evaluation: dict[int, dict[str, float]] = {}  # each client's own numbers, from the last evaluation
+        self._asked: dict[int, list[int]] = {}  # node -> clients, of the round under way
+        self._cohort: Cohort | None = None
+        self._begun = False
+
+    # The run
+
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord,
+        num_rounds: int = 3,
+        timeout: float = 3600,
+        train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
+    ) -> Result:
+        """As Flower's own, but it goes on after the last saved round and evaluates clients once, after the last."""
+        self.timeout = timeout
+        self.begin(initial_arrays)
+        assert self.state is not None
+        assert self.arrays is not None
+        self.summary()
+        result = Result()
+        result.arrays = self.arrays.record(self.state.parameters)
+        if self.state.round:
+            log.info("going on after round %d", self.state.round)
+        elif evaluate_fn is not None:
+            _note(result.evaluate_metrics_serverapp, 0, evaluate_fn(0, initial_arrays))
+        for t in range(self.state.round + 1, num_rounds + 1):
+            log.info("[ROUND %d/%d]", t, num_rounds)
+            messages = self.configure_train(t, result.arrays, train_config or ConfigRecord(), grid)
+            arrays, metrics = self.aggregate_train(t, grid.send_and_receive(messages, timeout=timeout))
+            result.arrays = result.arrays if arrays is None else arrays
+            _note(result.train_metrics_clientapp, t, metrics)
+            if t == num_rounds or (self.evaluate_every and t % self.evaluate_every == 0):
+                messages = self.configure_evaluate(t, result.arrays, evaluate_config or ConfigRecord(), grid)
+                replies = grid.send_and_receive(messages, timeout=timeout)
+                _note(result.evaluate_metrics_clientapp, t, self.aggregate_evaluate(t, replies))
+            if evaluate_fn is not None:
+                _note(result.evaluate_metrics_serverapp, t, evaluate_fn(t, result.arrays))
+            if self.keeper is not None:
+                assert self.record is not None
+                self.keeper.save(self.record, self.state)
+        return result
+
+    def begin(self, initial: ArrayRecord) -> None:
+        """Take the first model, or the one that was saved."""
+        self.arrays = Arrays.of(initial, self.statistics)
+        first = ServerState(self.arrays.flat(initial), self.arrays.length)
+        saved = self.keeper.restored() if self.keeper is not None else None
+        if saved is not None and (len(saved.parameters), saved.length) != (len(first.parameters), first.length):
+            raise AdafedError(
+                f"the checkpoint holds a model of {len(saved.parameters)} numbers and the app has one of "
+                f"{len(first.parameters)}; name another folder"
+            )
+        self.state = saved or first
+
+    def summary(self) -> None:
+        log.info("rule %s, server rate %g, %s", self.server.rule, self.server.rate, self.server.optimizer)
+
+    # Training
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        if self.state is None:  # driven by somebody else's loop
+            self.begin(arrays)
+        nodes = self._nodes(grid)
+        self._cohort = None
+        if self.handshake:
+            self.roster.meet(grid, nodes, self.timeout)
+        if self.handshake and self.roster.holders:
+            self._cohort = self._sampler().cohort(server_round)
+            held = self.roster.holders
+            self._asked = {}
+            for client in self._cohort.answering:
+                if client in held:
+                    self._asked.setdefault(held[client], []).append(client)
+        else:
+            if self.handshake:
+                log.warning("no node says which clients it holds; all %d nodes are asked", len(nodes))
+            self._asked = {node: self.roster.held(node) for node in nodes}
+        return [
+            self._message(
+                MessageType.TRAIN, node, arrays, config, self.train_config(server_round, clients), server_round
+            )
+            for node, clients in sorted(self._asked.items())
+        ]
+
+    def train_config(self, round: int, clients: list[int]) -> dict[str, Any]:
+        """More for the `config` of a node that is to train `clients`."""
+        return {}
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        assert self.state is not None
+        assert self.arrays is not None
+        asked = None if self._cohort is None else frozenset(c for held in self._asked.values() for c in held)
+        limits = Limits(self.roster.holders, self.roster.samples, self.roster.most, asked)
+        messages = list(replies)
+        found = screened(messages, self.arrays, self.state.parameters, limits, self._needed())
+        self._silent(found, {message.metadata.src_node_id for message in messages})
+        self.roster.learn(found.replies)
+        outcome, skipped = self._aggregate(found.replies, server_round)
+        self.record = self._recorded(found, outcome, skipped, server_round)
+        for participant in self.record.participants:
+            if participant.dropped:
+                log.warning("round %d: client %s left out: %s", server_round, participant.client, participant.dropped)
+        for stranger in found.strangers:
+            log.warning("round %d: left out: %s", server_round, stranger)
+        if skipped is not None:
+            log.warning("round %d changed nothing: %s", server_round, skipped)
+        self.state = self.stepped(found.replies, outcome, server_round)
+        if outcome is None:
+            return None, None
+        metrics = _diagnostics(found.replies, outcome, len(found.refused) + len(found.strangers))
+        return self.arrays.record(self.state.parameters), metrics
+
+    def stepped(self, replies: list[Reply], outcome: Aggregate | None, round: int) -> ServerState:
+        """theta_{t+1}; BatchNorm's statistics are averaged by sample count, as the simulator does."""
+        assert self.state is not None
+        statistics = None
+        if outcome is not None and len(self.state.parameters) > self.state.length:
+            kept = [k for k, rate in enumerate(outcome.diagnostics.rates) if not np.isnan(rate)]
+            if kept:
+                weights = np.array([replies[k].samples for k in kept], dtype=np.float64)
+                own = np.stack([replies[k].statistics.numpy() for k in kept])
+                statistics = torch.from_numpy((weights / weights.sum()) @ own).to(self.state.parameters.dtype)
+        return self.server.step(self.state, outcome, statistics)
+
+    def _aggregate(self, replies: list[Reply], t: int) -> tuple[Aggregate | None, str | None]:
+        if not replies:
+            return None, "no client answered with anything of use"
+        assert self.state is not None
+
+        def all_of(key: str) -> list[float | None] | None:
+            values = [reply.number(key) for reply in replies]
+            return None if None in values else values
+
+        try:
+            outcome = aggregate(
+                self.server.rule,
+                torch.stack([reply.update for reply in replies]),
+                losses=all_of(LOSSES[self.loss]),
+                sizes=[reply.samples for reply in replies],
+                accuracies=all_of(ACCURACY),
+                clients=[self.name_of(reply.client) for reply in replies],
+                round=t,
+                local_lr=self._local_lr(t),
+                federation=None if self.sampler is None else len(self.sampler.sizes),
+                state=self.state.rule_state,
+            )
+        except AdafedError as error:
+            if "no client is left" not in str(error):
+                raise
+            return None, str(error)
+        return outcome, None
+
+    # Evaluation
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Everybody's, not a sample's: fairness is about all clients."""
+        if self.evaluate_every < 0:
+            return []
+        return [
+            self._message(
+                MessageType.EVALUATE,
+                node,
+                arrays,
+                config,
+                self.evaluate_config(server_round, self.roster.held(node)),
+                server_round,
+            )
+            for node in self._nodes(grid)
+        ]
+
+    def evaluate_config(self, round: int, clients: list[int]) -> dict[str, Any]:
+        """More for the `config` of a node that is to evaluate `clients`."""
+        return {}
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        self.evaluation = {}
+        for message in replies:
+            node = message.metadata.src_node_id
+            if message.has_error():
+                held = ", ".join(self.name_of(client) for client in self.roster.held(node)) or f"of node {node}"
+                log.warning("evaluation: client %s left out: %s", held, message.error.reason)
+                continue
+            for suffix in suffixes(message):
+                client = client_of(message, suffix)
+                metrics = message.content.metric_records.get(f"metrics{suffix}")
+                if client is None or metrics is None or self.roster.holders.get(client, node) != node:
+                    log.warning("evaluation: a reply of node %d left out: it is no client of that node", node)
+                    continue
+                self.evaluation[client] = numbers_of(metrics)
+        self.evaluation = dict(sorted(self.evaluation.items()))
+        evaluations = self.evaluations()
+        if self.record is not None:
+            self.record = replace(self.record, evaluations=evaluations)
+        return _fairness(evaluations) if evaluations else None
+
+    def evaluations(self) -> tuple[Evaluation, ...]:
+        """The last evaluation's numbers, client by client."""
+        return self.evaluated("test", "", personal=False)
+
+    def evaluated(self, part: str, prefix: str, *, personal: bool) -> tuple[Evaluation, ...]:
+        """What clients said of one part of their data, under keys that begin with `prefix`."""
+        scores = []
+        for client, numbers in self.evaluation.items():
+            samples, accuracy = numbers.get(f"{prefix}{SAMPLES}"), numbers.get(f"{prefix}{ACCURACY}")
+            loss = numbers.get(f"{prefix}{LOSS}")
+            if samples is None or not 0 <= samples < 2**53:
+                continue
+            if samples and not (accuracy is not None and 0 <= accuracy <= 1):
+                log.warning("evaluation: client %s left out: accuracy is %s", self.name_of(client), accuracy)
+                continue
+            known = samples > 0
+            scores.append((self.name_of(client), Scores(client, int(samples), loss if known else None,
+                                                        accuracy if known else None)))  # fmt: skip
+        return (Evaluation(part, personal, tuple(scores)),) if any(s.samples for _, s in scores) else ()
+
+    # Small parts
+
+    def name_of(self, client: int) -> str:
+        return str(client)
+
+    def _nodes(self, grid: Grid) -> list[int]:
+        """Who is connected. The run begins with `min_available_nodes`; later, those that are left carry on."""
+        enough = 1 if self._begun else self.min_available_nodes
+        end = time.monotonic() + self.timeout
+        while len(nodes := sorted(grid.get_node_ids())) < enough and (not self._begun or time.monotonic() < end):
+            log.info("waiting for %d nodes, %d are connected", enough, len(nodes))
+            time.sleep(POLL)
+        self._begun = True
+        self.roster.connected(nodes)
+        return nodes
+
+    def _sampler(self) -> Sampler:
+        """Over the clients that have registered so far."""
+        if self.sampler is not None:
+            return self.sampler
+        known = self.roster.samples
+        count = max(known) + 1
+        section = CohortSection(fraction=self.fraction_train)
+        if sorted(known) == list(range(count)):
+            ids = tuple(str(client) for client in range(count))
+            return Sampler(section, ids, np.array([known[client] for client in range(count)]), self.seed)
+        return _Sparse(section, known, self.seed)
+
+    def _message(
+        self, kind: str, node: int, arrays: ArrayRecord, config: ConfigRecord, more: dict[str, Any], round: int
+    ) -> Message:
+        own = ConfigRecord({**config, "server-round": round, **more})
+        return Message(RecordDict({"arrays": arrays, "config": own}), node, kind, group_id=str(round))
+
+    def _needed(self) -> list[str]:
+        keys = {"losses": LOSSES[self.loss], "accuracies": ACCURACY}
+        return [key for need, key in keys.items() if need in self.server.rule.needs]
+
+    def _local_lr(self, t: int) -> float | None:
+        return self.local_lr(t) if callable(self.local_lr) else self.local_lr
+
+    def _silent(self, found: Screened, answered: set[int]) -> None:
+        """Name who was asked and is missing from the replies: a straggler past the timeout, or a lost node."""
+        here = {reply.client for reply in found.replies} | found.refused.keys()
+        for node, clients in self._asked.items():
+            if node not in answered and not clients:
+                found.strangers.append(f"node {node}: no reply within {self.timeout:g} s")
+            for client in set(clients) - here:
+                found.refused[client] = (
+                    "its node's reply does not mention it"
+                    if node in answered
+                    else f"no reply within {self.timeout:g} s"
+                )
+        if self._cohort is not None:
+            asked = {client for clients in self._asked.values() for client in clients}
+            for client in self._cohort.answering:
+                if client not in asked:
+                    found.refused[client] = "no connected node holds it"
+            found.refused.update(dict.fromkeys(self._cohort.lost, "did not answer"))
+
+    def _recorded(self, found: Screened, outcome: Aggregate | None, skipped: str | None, t: int) -> RoundRecord:
+        participants = {client: Participant(self.name_of(client), dropped=why) for client, why in found.refused.items()}
+        for k, reply in enumerate(found.replies):
+            name = self.name_of(reply.client)
+            dropped = outcome.diagnostics.dropped.get(name) if outcome else None
+            participants[reply.client] = Participant(
+                client=name,
+                samples=reply.samples,
+                steps=reply.steps,
+                before=reply.number(LOSS),
+                after=reply.number(AFTER),
+                running=reply.number(RUNNING),
+                accuracy=reply.number(ACCURACY),
+                coefficient=float(outcome.coefficients[k]) if outcome else None,
+                rate=float(outcome.diagnostics.rates[k]) if outcome and not dropped else None,
+                dropped=dropped,
+            )
+        diagnostics = outcome.diagnostics if outcome else None
+        return RoundRecord(
+            round=t,
+            local_lr=self._local_lr(t) or 0.0,
+            rate=self.server.rate_of(t),
+            participants=tuple(participants[client] for client in sorted(participants)),
+            norm=diagnostics.norm if diagnostics else None,
+            mean_norm=diagnostics.mean_norm if diagnostics else None,
+            condition=diagnostics.condition if diagnostics else None,
+            negative=diagnostics.negative if diagnostics else None,
+            skipped=skipped,
+            notes=diagnostics.notes if diagnostics else {},
+        )
+
+
+class _Sparse(Sampler):
+    """For ids that are not 0, 1, 2, ...: cohorts are drawn from their ranks."""
+
+    def __init__(self, section: CohortSection, known: dict[int, int], seed: int) -> None:
+        self.clients = sorted(known)
+        sizes = np.array([known[client] for client in self.clients])
+        super().__init__(section, tuple(map(str, self.clients)), sizes, seed)
+
+    def cohort(self, round: int) -> Cohort:
+        ranks = super().cohort(round)
+        named = self.clients
+        return Cohort(
+            tuple(named[rank] for rank in ranks.clients),
+            frozenset(named[rank] for rank in ranks.lost),
+            {named[rank]: share for rank, share in ranks.shares.items()},
+        )
+
+
+def _note(where: dict[int, MetricRecord], round: int, metrics: MetricRecord | None) -> None:
+    if metrics is not None:
+        where[round] = metrics
+
+
+def _diagnostics(replies: list[Reply], outcome: Aggregate, refused: int) -> MetricRecord:
+    """The round in numbers; lists are in the order of `client-ids`."""
+    found = outcome.diagnostics
+    metrics: dict[str, Any] = {
+        "clients": len(replies) - len(found.dropped),
+        "left-out": refused + len(found.dropped),
+        "norm": found.norm,
+        "mean-norm": found.mean_norm,
+        "negative": found.negative,
+        "client-ids": [reply.client for reply in replies],
+        "coefficients": [float(one) for one in outcome.coefficients],
+        "rates": [float(one) for one in found.rates],
+    }
+    if found.condition is not None:
+        metrics["condition"] = float(found.condition)
+    losses = [reply.number(LOSS) for reply in replies]
+    known = [loss for loss in losses if loss is not None]
+    if len(known) == len(losses):
+        metrics |= {"losses": known, "mean-loss": sum(known) / len(known), "worst-loss": max(known)}
+    return MetricRecord(metrics)
+
+
+def _fairness(evaluations: tuple[Evaluation, ...]) -> MetricRecord:
+    """The first evaluation's clients one by one, and how evenly they are served."""
+    scored = [score for _, score in evaluations[0].scores if score.accuracy is not None]
+    fairness = evaluations[0].fairness
+    return MetricRecord({
+        "client-ids": [score.client for score in scored],
+        "accuracies": [float(score.accuracy or 0.0) for score in scored],
+        "mean": fairness.mean,
+        "std": fairness.std,
+        "worst-10": fairness.worst_10,
+        "best-10": fairness.best_10,
+        "angle": fairness.angle,
+    })  # fmt: skip
+
+
+def _rule(given: str | Rule) -> Rule:
+    return rule(given) if isinstance(given, str) else given
+
+
+def _optimizer(given: str | ServerOptimizer) -> ServerOptimizer:
+    return optimizer(given) if isinstance(given, str) else given
+
+
+def _schedule(given: str | Schedule) -> Schedule:
+    return schedule(given) if isinstance(given, str) else given
