@@ -79,3 +79,16 @@ def test_shares_always_sum_to_one(cohorts: list[list[int]], federation: int | No
         assert total(state) == pytest.approx(1.0)
         assert state.numbers["unseen"] + len(state.numbers["shares"]) == max(federation or 0, len(seen))
         assert min([*state.numbers["shares"].values(), state.numbers["each"]]) >= 0
+
+
+def test_federation_that_grows_keeps_room_for_the_new() -> None:
+    """From 4 to 8 clients: what the four held is halved, and the new ones hold 1/8 each, among the unseen."""
+    first = run(["0", "1"], [0.0, 0.0], federation=4)
+    second = run(["0"], [0.0], federation=8, state=first.state)
+    assert second.state.numbers["shares"] == pytest.approx({"0": 0.125, "1": 0.125})
+    assert second.state.numbers["unseen"] == 6
+    assert second.state.numbers["each"] == pytest.approx(0.125)
+    third = run(["0"], [2.0], federation=8, state=second.state)
+    fourth = run(["0", "9"], [0.0, 0.0], federation=16, state=third.state)
+    assert total(fourth.state) == pytest.approx(1.0)
+    assert fourth.coefficients[0] == pytest.approx((0.3 / 2) / (0.3 / 2 + (6 * 0.1 / 2 + 8 / 16) / 14))
