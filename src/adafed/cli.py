@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 from adafed.errors import AdafedError
+from adafed.flower.cli import app as flower
 
 app = typer.Typer(
     name="adafed",
@@ -23,9 +24,17 @@ app = typer.Typer(
     help="Fair federated learning: train with AdaFed and the methods it is compared with, and see how the model treats "
     "its worst clients.\n\nStart with [bold]adafed demo[/bold]; then [bold]adafed run experiment.toml[/bold].",
 )
+app.add_typer(flower, name="flower")
 WIDE = 160  # columns where nobody is watching: a table in a log must not lose its cells
 console = Console(width=None if sys.stdout.isatty() else WIDE)
 errors = Console(stderr=True, width=None if sys.stderr.isatty() else WIDE)
+
+
+class Engine(StrEnum):
+    """Where clients train."""
+
+    local = "local"
+    flower = "flower"
 
 
 class Form(StrEnum):
@@ -90,6 +99,8 @@ def run(
     workers: Workers = None,
     quiet: Quiet = False,
     go_on: Annotated[bool, typer.Option("--continue", help="Continue the run directory if it is there.")] = False,
+    engine: Annotated[Engine, typer.Option(help="The simulator of this package, or Flower's, on Ray.")] = Engine.local,
+    nodes: Annotated[int | None, typer.Option(min=1, help="Flower's nodes. Default: one a client.")] = None,
 ) -> None:
     """Train one experiment and print its fairness.
 
@@ -103,7 +114,10 @@ def run(
     directory = out or Path("runs") / config.name / f"{(method or label(config)).replace('/', '-')}-seed-{config.seed}"
     if (directory / "run.json").exists() and not go_on:
         raise AdafedError(f"{directory} holds a run already; adafed resume {directory}, or choose another with --out")
-    _train(config, directory, quiet)
+    if engine is Engine.flower:
+        _train_on_flower(config, directory, nodes, quiet)
+    else:
+        _train(config, directory, quiet)
 
 
 @app.command()
@@ -265,8 +279,7 @@ def _root(version: Annotated[bool, typer.Option("--version", help="Print the ver
 
 def _train(config: Any, directory: Path, quiet: bool) -> None:
     """One run to its end or to Ctrl-C, then its fairness."""
-    from adafed.compare import comparison
-    from adafed.runs.summary import USUAL, label, summarise
+    from adafed.runs.summary import label
     from adafed.simulate import Simulation
 
     name = f"{label(config)}, seed {config.seed}"
@@ -283,7 +296,31 @@ def _train(config: Any, directory: Path, quiet: bool) -> None:
     if last < config.rounds:
         errors.print(f"stopped after round {last}; go on with: adafed resume {directory}", style="yellow")
         raise typer.Exit(130)
+    _finished(config, directory, quiet)
+
+
+def _train_on_flower(config: Any, directory: Path, nodes: int | None, quiet: bool) -> None:
+    """The same on Flower's simulation engine. Killed or interrupted, --continue goes on after the last saved round."""
+    from adafed.flower import need_flower
+    from adafed.report.progress import Display
+    from adafed.runs.summary import label
+
+    need_flower()
+    from adafed.flower.ray import simulate_on_ray
+
+    name = f"{label(config)}, seed {config.seed}"
+    with Display(errors, quiet=quiet) as display:
+        simulate_on_ray(config, directory, nodes=nodes,
+                        watch=lambda record: display.show(name, config.rounds, record.round, record))  # fmt: skip
+    _finished(config, directory, quiet)
+
+
+def _finished(config: Any, directory: Path, quiet: bool) -> None:
+    from adafed.compare import comparison
+    from adafed.runs.summary import USUAL, label, summarise
+
     if not quiet:
+        name = f"{label(config)}, seed {config.seed}"
         console.print(comparison(name, [(label(config), summarise(directory))], USUAL).rich())
         console.print(f"saved in {directory}")
 

@@ -1,17 +1,40 @@
 """Flower: any rule as a strategy, a client that tells what rules need, and experiments run on Flower's engines.
 
-Nothing else of the package imports this one, so `import adafed` works without flwr.
+Names are imported when they are used, so that `import adafed` and the command line work without flwr.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from adafed.errors import AdafedError
 
-try:
-    import flwr.serverapp.strategy as _needed  # noqa: F401
-except ModuleNotFoundError as error:
-    raise AdafedError(f"adafed.flower needs flwr 1.21 or newer ({error}); pip install 'adafed[flower]'") from None
-
-from adafed.flower.client import ClientData, fair_client
-from adafed.flower.experiment import experiment_client, experiment_server
-from adafed.flower.strategy import FairStrategy
+if TYPE_CHECKING:
+    from adafed.flower.client import ClientData, fair_client
+    from adafed.flower.experiment import experiment_client, experiment_server
+    from adafed.flower.strategy import FairStrategy
 
 __all__ = ["ClientData", "FairStrategy", "experiment_client", "experiment_server", "fair_client"]
+_WHERE = {
+    "ClientData": "client",
+    "FairStrategy": "strategy",
+    "experiment_client": "experiment",
+    "experiment_server": "experiment",
+    "fair_client": "client",
+}
+
+
+def need_flower() -> None:
+    """Raises one sentence where flwr is missing or too old."""
+    try:
+        import_module("flwr.serverapp.strategy")
+    except ModuleNotFoundError as error:
+        raise AdafedError(f"this needs flwr 1.21 or newer ({error}); pip install 'adafed[flower]'") from None
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    need_flower()
+    return getattr(import_module(f"adafed.flower.{_WHERE[name]}"), name)
