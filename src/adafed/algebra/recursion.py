@@ -1,4 +1,4 @@
-"""The paper's own way to d: the Gram-Schmidt recursion of equations (5)-(6) and the weights of equation (12).
+"""The paper's own way to d: the Gram-Schmidt recursion of equations (5)-(6) and the weights of equation (14).
 
 Kept as the reference that tests and benchmarks compare the closed form with. It divides by |f_k|^gamma minus a sum of
 projections, which can be 0 for harmless inputs depending on the order of the clients, and it takes 2 d K^2 operations

@@ -21,7 +21,7 @@ LARGEST_POWER = (
 @register("adafed")
 @dataclass(frozen=True)
 class AdaFed(Rule):
-    """The d of equations (5)-(12) in closed form: with w_k = |f_k|^gamma, g_k . d = w_k ||d||^2 for every client.
+    """The d of equations (5)-(14) in closed form: with w_k = |f_k|^gamma, g_k . d = w_k ||d||^2 for every client.
 
     The paper orthogonalises the updates and takes the shortest vector in their hull. That vector is the shortest one in
     the *affine* hull of the g_k / w_k, and follows from the K x K Gram matrix M alone: solve M y = w, divide by w . y.
