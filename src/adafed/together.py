@@ -28,7 +28,8 @@ def group_size(together: str | int, model: FlatModule) -> int:
     A module with a `forward` of its own may do what vmap cannot, so it is asked for by number only.
     """
     plain = all(type(m) in _BATCHED for m in model.module.modules() if not list(m.children()))
-    if together == "never" or not plain or model.statistics or len(model.trained) < len(model.parameters):
+    tied = len(list(model.module.named_parameters(remove_duplicate=False))) > len(model.parameters)
+    if together == "never" or not plain or tied or model.statistics or len(model.trained) < len(model.parameters):
         return 1
     if isinstance(together, int):
         return together
@@ -92,7 +93,7 @@ class Layers:
     def of(cls, module: nn.Module, inputs: torch.Tensor) -> Layers | None:
         """None where the module is not such a row for these inputs (clients, samples, ...)."""
         layers = _row(module)
-        if layers is None or len({id(layer) for layer in layers}) < len(layers):
+        if layers is None:
             return None
         flat = inputs.dim() == 3
         for layer in layers:

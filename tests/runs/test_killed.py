@@ -270,7 +270,7 @@ def test_a_full_disk_is_told_for_every_file(tmp_path: Path, monkeypatch: pytest.
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("adafed.files.os.replace", full)
-    with pytest.raises(AdafedError, match="the disk is full.*free some space and resume"):
+    with pytest.raises(AdafedError, match=r"the disk is full.*free some space and resume"):
         next(records)
     monkeypatch.undo()
     assert not list((tmp_path / "run").rglob("*.partial"))

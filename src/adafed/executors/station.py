@@ -20,6 +20,7 @@ from adafed.client import Assignment, LocalTrainer, LocalTraining, Measured, Rep
 from adafed.cohort import largest_cohort
 from adafed.data.base import Federation, Split
 from adafed.data.sources import open_federation
+from adafed.errors import AdafedError
 from adafed.files import save_tensors
 from adafed.layout import FlatModule, initial_module
 from adafed.runs.config import Config
@@ -74,7 +75,7 @@ class Station:
         seeds = config.derived_seeds()
         self.config = config
         self.federation = open_from(config) if federation is None else federation
-        self.device = torch.device(config.run.device)
+        self.device = _device(config.run.device)
         shape, classes = self.federation.input_shape, self.federation.classes
         module = initial_module(
             lambda: models.build(config.model.name, shape, classes, **config.model.options), seeds.model
@@ -212,6 +213,15 @@ class Station:
             _, oldest = self._cache.popitem(last=False)
             self._cached -= _bytes(oldest)
         return samples
+
+
+def _device(name: str) -> torch.device:
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError):
+        raise AdafedError(f"run.device = {name!r}: it must be a device that torch finds here, such as 'cpu'") from None
+    return device
 
 
 def _bytes(samples: Samples) -> int:

@@ -1,0 +1,70 @@
+"""From the tables of a configuration to a federation, and every mistake in one sentence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from adafed import AdafedError
+from adafed.data.sources import names, open_federation
+
+SPLIT: dict[str, Any] = {"mode": "within", "validation": 0.1, "test": 0.2, "stratified": False, "pool": "all"}
+
+
+def test_every_kind_of_data_opens(tmp_path: Path) -> None:
+    np.savez(tmp_path / "anna.npz", x=np.zeros((10, 2), np.float32), y=np.arange(10) % 2)
+    cases: list[tuple[dict[str, Any], dict[str, Any] | None, int]] = [
+        ({"name": "digits"}, None, 20),
+        ({"name": "digits"}, {"name": "iid", "clients": 3}, 3),
+        ({"name": "synthetic", "clients": 4, "samples": 20}, None, 4),
+        ({"name": "folder", "folder": str(tmp_path)}, None, 1),
+    ]
+    for data, partition, clients in cases:
+        federation = open_federation(data, partition, SPLIT, seed=1)
+        assert len(federation.ids) == len(federation.train_sizes) == clients
+        again = open_federation(data, partition, SPLIT, seed=1)
+        assert federation.checksum == again.checksum
+        assert (federation.client(0).train.inputs == again.client(0).train.inputs).all()
+    assert {"digits", "synthetic", "folder", "function"} < set(names())
+
+
+MISTAKES: list[tuple[dict[str, Any], dict[str, Any] | None, str]] = [
+    ({"name": "digitz"}, None, r"data\.name = 'digitz' is unknown; there are digits, "),
+    ({"name": "digits", "clients": 3}, None, r"data\.clients is unknown; data\.name = 'digits' has flat"),
+    ({"name": "synthetic", "sample": 3}, None, r"data\.sample is unknown; data\.name = 'synthetic' has alpha, "),
+    ({"name": "synthetic", "alpha": -1.0}, None, r"data\.alpha = -1\.0 must be a number of at least 0"),
+    ({"name": "synthetic"}, {"name": "iid"}, r"\[partition\] has no meaning for data\.name = 'synthetic'"),
+    ({"name": "folder"}, None, r"data\.folder is missing; it must be the folder"),
+    ({"name": "folder", "folder": "/nowhere"}, None, r"data\.folder = '/nowhere' is not a folder"),
+    ({"name": "folder", "folder": "/", "files": 1}, None, r"data\.files is unknown; data\.name = 'folder' has classes"),
+    ({"name": "function"}, None, r"data\.function is missing; it must be 'module:function'"),
+    ({"name": "function", "function": "nowhere"}, None, r"data\.function = 'nowhere' must have the form"),
+    ({"name": "function", "function": "nowhere:x"}, None, r"data\.function = 'nowhere:x': there is no module"),
+    ({"name": "function", "function": "os:nothing"}, None, r"os has no attribute 'nothing'"),
+    ({"name": "digits"}, {"name": "idd"}, r"partition\.name = 'idd' is unknown"),
+]
+
+
+@pytest.mark.parametrize(("data", "partition", "told"), MISTAKES)
+def test_mistakes_are_told_in_a_sentence(data: dict[str, Any], partition: dict[str, Any] | None, told: str) -> None:
+    with pytest.raises(AdafedError, match=told) as error:
+        open_federation(data, partition, SPLIT, seed=0)
+    assert "\n" not in str(error.value)
+
+
+def test_wrong_values_of_options_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values of a kind that the maker does not expect, as a TOML file can hold them."""
+    for data in ({"name": "synthetic", "alpha": "high"}, {"name": "synthetic", "iid": "yes"},
+                 {"name": "folder", "folder": 3}):  # fmt: skip
+        with pytest.raises(AdafedError, match=r"data\.(alpha|iid|folder) ") as error:
+            open_federation(data, None, SPLIT, seed=0)
+        assert "\n" not in str(error.value)
+    (tmp_path / "maker_for_tests.py").write_text("def make(count):\n    return None\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(AdafedError, match=r"data\.size.*maker_for_tests:make"):
+        open_federation({"name": "function", "function": "maker_for_tests:make", "size": 1}, None, SPLIT, seed=0)
+    with pytest.raises(AdafedError, match=r"data\.count is missing.*maker_for_tests:make"):
+        open_federation({"name": "function", "function": "maker_for_tests:make"}, None, SPLIT, seed=0)

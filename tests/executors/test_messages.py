@@ -1,0 +1,42 @@
+"""What travels between processes arrives as it was sent."""
+
+from __future__ import annotations
+
+import math
+
+from adafed.client import Assignment, Measured, Report
+from adafed.executors.messages import (
+    decode,
+    encode,
+    reports_from_json,
+    reports_to_json,
+    scores_from_json,
+    scores_to_json,
+    unit_from_json,
+    unit_to_json,
+)
+from adafed.executors.station import MeasureUnit, Personal, Scores, TrainUnit
+
+
+def sent(content: object) -> object:
+    return decode(encode({"it": content}))["it"]
+
+
+def test_units() -> None:
+    train = TrainUnit((Assignment(3, 7, 0.1, 1 / 3), Assignment(4, 7, 0.1)), (0, 5), True, False)
+    ditto = TrainUnit((Assignment(3, 7, 0.1),), (0,), False, True, (Personal(None, "b"),))
+    measured = MeasureUnit((1, 2), "test", (Personal("a"), Personal(None)))
+    for unit in (train, ditto, measured):
+        assert unit_from_json(sent(unit_to_json(unit))) == unit  # type: ignore[arg-type]
+
+
+def test_results() -> None:
+    reports = [
+        Report(1, 20, 4, 0.1 + 0.2, Measured(1e-300, 1.0), None),
+        Report(2, 20, 4, 2.5, None, Measured(math.inf, 0.0)),
+    ]
+    assert reports_from_json(sent(reports_to_json(reports))) == reports  # type: ignore[arg-type]
+    (diverged,) = reports_from_json(sent(reports_to_json([Report(1, 2, 3, math.nan, None, None)])))  # type: ignore[arg-type]
+    assert math.isnan(diverged.running)
+    scores = [Scores(1, 0, None, None), Scores(2, 5, 0.1, 2 / 3)]
+    assert scores_from_json(sent(scores_to_json(scores))) == scores  # type: ignore[arg-type]

@@ -1,0 +1,63 @@
+"""The SQLite file gives back what it was given."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from adafed import AdafedError
+from adafed.executors.station import Scores
+from adafed.records import Evaluation, Participant, RoundRecord
+from adafed.runs.store import Store
+
+
+def record(round: int) -> RoundRecord:
+    people = (Participant("a", 5, 2, 1.0, None, 0.5, 0.9, 0.8, -0.1, 0.3), Participant("b", dropped="did not answer"))
+    scores = (("a", Scores(0, 3, 0.25, 1.0)), ("b", Scores(1, 0, None, None)))
+    return RoundRecord(
+        round, 0.1, 1.0, people, norm=float("nan"), negative=1, rho=0.5, notes={"hull": "affine"},
+        evaluations=(Evaluation("test", False, scores), Evaluation("test", True, scores)),
+    )  # fmt: skip
+
+
+def test_records_come_back(tmp_path: Path) -> None:
+    store = Store(tmp_path / "rounds.sqlite")
+    for round in (1, 2, 3):
+        store.add(record(round))
+    (first, *_) = store.records()
+    assert first.participants == record(1).participants
+    assert {(e.part, e.personal): e.scores for e in first.evaluations} == {
+        (e.part, e.personal): e.scores for e in record(1).evaluations
+    }
+    assert first.norm is None
+    assert first.notes == {"hull": "affine"}
+    store.forget_after(1)
+    assert store.last_round() == 1
+    assert [r.round for r in store.records()] == [1]
+    store.close()
+    again = Store(tmp_path / "rounds.sqlite", read_only=True)
+    assert again.last_round() == 1
+    with pytest.raises(AdafedError, match="readonly"):
+        again.add(record(2))
+    again.close()
+
+
+def test_a_round_is_kept_whole_or_not_at_all(tmp_path: Path) -> None:
+    store = Store(tmp_path / "rounds.sqlite")
+    twice = record(1)
+    twice = RoundRecord(1, 0.1, 1.0, (*twice.participants, twice.participants[0]))
+    with pytest.raises(AdafedError, match="UNIQUE constraint"):
+        store.add(twice)
+    assert store.last_round() == 0
+    store.close()
+
+
+def test_a_file_of_another_version_is_refused(tmp_path: Path) -> None:
+    Store(tmp_path / "rounds.sqlite").close()
+    database = sqlite3.connect(tmp_path / "rounds.sqlite")
+    database.execute("PRAGMA user_version = 99")
+    database.close()
+    with pytest.raises(AdafedError, match="is of version 99 and this adafed reads version"):
+        Store(tmp_path / "rounds.sqlite")

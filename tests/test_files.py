@@ -1,0 +1,53 @@
+"""Files are there whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from adafed import AdafedError
+from adafed.files import save_tensors, write_whole
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_a_file_is_replaced(tmp_path: Path, durable: bool) -> None:
+    target = tmp_path / "file"
+    for content in (b"one", b"two"):
+        write_whole(target, content, durable=durable)
+        assert target.read_bytes() == content
+    assert list(tmp_path.iterdir()) == [target]
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_leaves_the_old_file_and_no_other(
+    tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "file"
+    write_whole(target, b"old")
+
+    def full(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("adafed.files.os.fsync", full)
+    with pytest.raises(AdafedError, match="the disk is full") as told:
+        write_whole(target, b"new", durable=True)
+    assert str(target) in str(told.value)
+    assert target.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_any_other_trouble_is_told_too(tmp_path: Path) -> None:
+    with pytest.raises(AdafedError, match="could not be written: No such file or directory"):
+        write_whole(tmp_path / "nowhere" / "file", b"x")
+
+
+def test_tensors_come_back(tmp_path: Path) -> None:
+    tensors = {"a": torch.randn(3, 4).T, "b": torch.tensor(2)}
+    save_tensors(tmp_path / "t.safetensors", tensors, {"note": "x"})
+    found = load_file(tmp_path / "t.safetensors")
+    assert all(torch.equal(tensors[name], found[name]) for name in tensors)
