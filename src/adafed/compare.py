@@ -17,7 +17,8 @@ from adafed.errors import AdafedError
 from adafed.records import RoundRecord
 from adafed.report.tables import Column, Row, Table, cells
 from adafed.runs.config import Config, config_from, merged, parse_settings
-from adafed.runs.summary import PERCENT, RunSummary, column, label, summarise
+from adafed.runs.store import Store
+from adafed.runs.summary import PERCENT, RunSummary, column, label
 from adafed.simulate import simulate
 from adafed.study import Study
 
@@ -88,7 +89,14 @@ def finished(run: Run) -> bool:
 def last_round(run: Run) -> int:
     if not (run.directory / "rounds.sqlite").exists() or not (run.directory / "config.toml").exists():
         return 0
-    return summarise(run.directory).rounds
+    try:
+        store = Store(run.directory / "rounds.sqlite", read_only=True)
+    except AdafedError:  # being made at this moment; what is wrong with it, the run itself will say
+        return 0
+    try:
+        return store.last_round()
+    finally:
+        store.close()
 
 
 def _started(run: Run) -> subprocess.Popen[bytes]:

@@ -46,9 +46,10 @@ class Search:
 
 
 def space(rule: str, rates: Sequence[float] = RATES, grid: dict[str, Sequence[float]] | None = None) -> dict[str, Any]:
-    """The rule's grid from the paper, or `grid`, times the server rates."""
+    """The rule's grid from the paper, or `grid`, times the server rates. A key with a dot is of another section."""
     own = dict(RULES.entry(rule).grid if grid is None else grid)
-    return {f"rule.{key}": list(values) for key, values in own.items()} | {"server.rate": list(rates)}
+    named = {key if "." in key else f"rule.{key}": list(values) for key, values in own.items()}
+    return named | {"server.rate": list(rates)}
 
 
 def tune(

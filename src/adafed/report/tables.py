@@ -29,9 +29,14 @@ class Column:
 
 @dataclass(frozen=True)
 class Cell:
-    """The mean of some values, and their standard deviation (n - 1) where there are several. None: not known."""
+    """The mean of some values, and their standard deviation (n - 1) where there are several. None: not known.
+
+    `mark` follows the number, for a note; `digits` takes the place of the column's.
+    """
 
     values: tuple[float, ...]
+    mark: str = ""
+    digits: int | None = None
 
     @property
     def mean(self) -> float | None:
@@ -46,9 +51,12 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
+    """A `reference` (a printed number, say) is shown and does not compete."""
+
     label: str
     cells: tuple[Cell, ...]
     personalised: bool = False
+    reference: bool = False
 
 
 @dataclass(frozen=True)
@@ -65,7 +73,7 @@ class Table:
         means = [
             (better * cell.mean, i)
             for i, row in enumerate(self.rows)
-            if (cell := row.cells[column]).mean is not None and not row.personalised
+            if (cell := row.cells[column]).mean is not None and not row.personalised and not row.reference
         ]
         if not better or len(means) < 2:
             return {}
@@ -80,9 +88,10 @@ class Table:
                 if cell.mean is None:
                     line.append(dash)
                     continue
-                digits = max(column.digits - fewer, 0)
+                digits = max(column.digits - fewer, 0) if cell.digits is None else cell.digits
                 text = f"{cell.mean:.{digits}f}"
-                line.append(text if cell.spread is None else f"{text}{plus_minus}{cell.spread:.{digits}f}")
+                text = text if cell.spread is None else f"{text}{plus_minus}{cell.spread:.{digits}f}"
+                line.append(text + cell.mark)
             texts.append(line)
         return texts
 
@@ -114,7 +123,7 @@ class Table:
         styles = {1: "bold", 2: "underline"}
         for i, (row, texts) in enumerate(zip(self.rows, self._texts("±", fewer=1), strict=True)):
             cells = [Text(text, style=styles.get(ranks[c].get(i, 0), "")) for c, text in enumerate(texts)]
-            table.add_row(self._label(row), *cells)
+            table.add_row(self._label(row), *cells, style="dim" if row.reference else None)
         return table
 
     def markdown(self) -> str:
