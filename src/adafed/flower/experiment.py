@@ -344,7 +344,8 @@ def _held(context: Context, clients: int) -> list[int]:
 
 def _told(experiment: str | Path | Config, context: Context, settings: Settings) -> tuple[Config, Settings]:
     """The configuration, with the run config's `set` on top; and the run's and the node's own settings."""
-    told = {**context.run_config, **settings, **context.node_config}
+    told: Settings = {**context.run_config, **settings}
+    told |= {key: value for key, value in context.node_config.items() if key == "personal-dir"}
     if isinstance(experiment, Config):
         return experiment, told
     return load_config(experiment, str(told.get("set") or "").split()), told
