@@ -3,7 +3,7 @@
     python benchmarks/simulate.py [--cases a,b,c] [--repeats 7] [--workers 2]
 
 Both do the same computation on the same samples: every client of the cohort measures its loss with the received model
-(what AdaFed is told), trains, and writes its flat update; the server forms the Gram matrix, solves, and steps. rho_t and
+(what AdaFed is told), trains, and writes its flat update; the server forms the Gram matrix, solves and steps. rho_t and
 evaluations are off in both. One torch thread in every process. A repeat runs each entrant once, and a ratio is the
 median over the repeats of the ratio within a repeat, so that a slow minute of the machine meets all of them.
 """

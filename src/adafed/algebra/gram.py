@@ -59,10 +59,38 @@ _NUMPY_DTYPES = {
 }
 
 
-class MappedRows(np.ndarray[Any, Any]):
-    """Updates in a file mapped as shared. `release` takes the pages read so far out of this process's memory."""
+class FileRows(np.ndarray[Any, Any]):
+    """Float32 updates in a file mapped from its first byte. They are read through `descriptor`: pages that are touched
+    in a map stay in the process's memory, and the system maps many around each."""
 
-    release: Callable[[], None] | None = None
+    descriptor: int = -1
+    row_bytes: int = 0
+
+
+class _FileRow:
+    """One of those rows."""
+
+    dtype = np.dtype(np.float32)
+
+    def __init__(self, descriptor: int, first: int, length: int) -> None:
+        self._descriptor, self._first, self._length = descriptor, first, length
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, columns: slice) -> Array:
+        read = np.empty(columns.stop - columns.start, np.float32)
+        self.read(columns.start, read)
+        return read
+
+    def read(self, start: int, into: Array) -> None:
+        """As many numbers as there is room for, from column `start`."""
+        left, at = memoryview(into.view(np.uint8).data), self._first + 4 * start
+        while len(left):
+            count = os.preadv(self._descriptor, [left], at)
+            if count == 0:
+                raise AdafedError("the file of the updates ends before their last row")
+            left, at = left[count:], at + count
 
 
 class Rows:
@@ -85,9 +113,12 @@ class Rows:
         lengths = {len(vector) for vector in vectors}
         if len(lengths) > 1:
             raise AdafedError(f"updates have different lengths {sorted(lengths)}: every update must have one length")
+        if isinstance(updates, FileRows):
+            length = updates.shape[1]
+            rows = [_FileRow(updates.descriptor, k * updates.row_bytes, length) for k in range(len(updates))]
+            matrix, vectors = None, rows + list[Any](vectors[len(rows) :])
         self._matrix = matrix
-        self._vectors = vectors
-        self.release = updates.release if isinstance(updates, MappedRows) else None
+        self._vectors: list[Any] = vectors
         self.count = len(vectors)
         self.length = lengths.pop()
 
@@ -98,7 +129,7 @@ class Rows:
             return self
         rows = object.__new__(Rows)
         rows.dtype, rows.device, rows.length = self.dtype, self.device, self.length
-        rows._matrix, rows.release = None, self.release
+        rows._matrix = None
         rows._vectors = [self._vectors[index] for index in chosen]
         rows.count = len(chosen)
         return rows
@@ -137,6 +168,9 @@ class Rows:
 
     def _fill(self, into: Array, start: int, stop: int) -> Array:
         for target, vector in zip(into, self._vectors, strict=True):
+            if isinstance(vector, _FileRow) and target.dtype == vector.dtype:
+                vector.read(start, target)
+                continue
             part: Any = vector[start:stop]
             if self.dtype == torch.bfloat16:  # held as its 16 bits, which are the upper half of a float32
                 part = np.left_shift(part, 16, dtype=np.uint32).view(np.float32)
@@ -329,31 +363,24 @@ def block_length(count: int) -> int:
 
 
 def in_order(task: Callable[[int, int], Result], rows: Rows, span: int, at_most: int | None = None) -> Iterator[Result]:
-    """Run task(start, stop) for each span of columns on torch's number of threads; the results come in order.
-
-    Updates in a file: after each span its pages leave this process's memory, else a pass would end with all of them.
-    """
+    """Run task(start, stop) for each span of columns on torch's number of threads; the results come in order."""
     starts = range(0, rows.length, span)
     workers = min(torch.get_num_threads() if rows.on_cpu else 1, len(starts), os.cpu_count() or 1)
     if at_most is not None:
         workers = max(1, min(workers, at_most))
-    release = rows.release or (lambda: None)
     with one_blas_thread():
         if workers == 1:
             for start in starts:
                 yield task(start, min(start + span, rows.length))
-                release()
             return
         waiting: deque[Future[Result]] = deque()
         with ThreadPoolExecutor(workers) as pool:
             for start in starts:
                 if len(waiting) > workers:  # a slow reader must not let results pile up
                     yield waiting.popleft().result()
-                    release()
                 waiting.append(pool.submit(task, start, min(start + span, rows.length)))
             while waiting:
                 yield waiting.popleft().result()
-                release()
 
 
 _blas_lock = threading.Lock()

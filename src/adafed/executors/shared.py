@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from adafed.algebra.gram import MappedRows
+from adafed.algebra.gram import FileRows
 from adafed.errors import AdafedError
 from adafed.files import full_disk_in_a_sentence
 
@@ -29,13 +29,13 @@ class SharedRows:
         self.array = np.frombuffer(self._map, dtype=np.float32, count=rows * width).reshape(rows, width)
         self.tensor = torch.from_numpy(self.array)
 
-    def rows(self, count: int, length: int) -> torch.Tensor | MappedRows:
-        """The first rows and columns, for reading; those of a file give their pages back as the reading goes on."""
+    def rows(self, count: int, length: int) -> torch.Tensor | FileRows:
+        """The first rows and columns, for reading; those of a file are read from it block by block."""
         if not self.on_disk:
             return self.tensor[:count, :length]
-        mapped = self.array[:count, :length].view(MappedRows)
-        mapped.release = self.release
-        return mapped
+        rows = self.array[:count, :length].view(FileRows)
+        rows.descriptor, rows.row_bytes = self.descriptor, self.array.strides[0]
+        return rows
 
     @classmethod
     def create(cls, rows: int, width: int, *, budget: int, directory: Path | None = None) -> SharedRows:
