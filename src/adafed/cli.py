@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from enum import StrEnum
 from importlib.resources import files
@@ -200,27 +201,65 @@ def tune(
     objectives, and the trials that no other beats in both are marked.
     """
     from adafed.study import load_study
-    from adafed.tune import RATES, search_table
-    from adafed.tune import tune as search
+    from adafed.tune import RATES
 
     study = load_study(experiment, profile)
     own = [] if rule is None else [f"rule.name={rule}"]
     config = study.config(None, None, [*own, *(settings or []), *_workers(workers)])
     where = out or Path("runs") / f"{study.name}-tune" / config.rule.name
     given = RATES if rates is None else tuple(_numbers(rates, "--rates", float))
-    with _display(quiet) as (display, stopped):
+    _searched(config, where, quiet, form, objective=objective.value, seeds=_numbers(seeds, "--seeds", int),
+              rates=given, trials=trials)  # fmt: skip
 
-        def watch(choice: dict[str, float], seed: int, record: Any) -> None:
-            told = ", ".join(f"{key.partition('.')[2]}={value:g}" for key, value in choice.items())
-            display.show(f"{told}, seed {seed}", config.rounds, record.round, record)
-            if stopped:
-                raise KeyboardInterrupt
 
-        found = search(config, where, objective=objective.value, seeds=_numbers(seeds, "--seeds", int), rates=given,
-                       trials=trials, watch=watch)  # fmt: skip
-    _print(search_table(found, objective.value), form)
-    for best in found.best:
-        console.print("  ".join(f"--set {key}={value:g}" for key, value in best.choice.items()), style="bold")
+@app.command()
+def reproduce(
+    name: Annotated[str | None, typer.Argument(help="A table or figure of the paper; --list shows them.")] = None,
+    listed: Annotated[bool, typer.Option("--list", help="Every table and figure, its data and its cost.")] = False,
+    profile: Annotated[str, typer.Option(help="paper, laptop or another of the experiment's profiles.")] = "laptop",
+    methods: Annotated[list[str] | None, typer.Option("--method", "-m", help="Only these rows. Repeatable.")] = None,
+    seeds: Seeds = None,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Instead of the profile's.")] = None,
+    sweep: Annotated[bool, typer.Option("--gamma-sweep", help="AdaFed for every gamma of the paper's grid.")] = False,
+    tuned: Annotated[str | None, typer.Option("--tune", metavar="METHOD", help="Search the paper's grid.")] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="Where the data sets are. Default: ADAFED_DATA.")] = None,
+    download: Annotated[bool, typer.Option("--download", help="Fetch the data from its publisher.")] = False,
+    verify: Annotated[bool, typer.Option("--verify/--no-verify", help="Insist on the published files.")] = True,
+    settings: Settings = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Runs at a time, each in a process of its own.")] = 1,
+    workers: Workers = None,
+    out: Annotated[Path | None, typer.Option(help="Where the runs go. Default: runs/reproduce/NAME-PROFILE.")] = None,
+    form: Printed = Form.table,
+    quiet: Quiet = False,
+) -> None:
+    """Run one table or figure of the paper and print our numbers beside the printed ones.
+
+    Printed numbers that cannot be true are marked and explained. The same command goes on where it was stopped.
+    """
+    from adafed import reproduce as work
+
+    if data_dir is not None:
+        os.environ["ADAFED_DATA"] = str(data_dir.expanduser().absolute())
+    if listed or name is None:
+        _print_rows("tables and figures; hours for one seed on two cores", *work.listing())
+        return
+    request = work.Request(name, profile, methods, _seeds(seeds, ()), rounds, [*(settings or []), *_workers(workers)],
+                           out, sweep, download, verify)  # fmt: skip
+    if tuned is not None:
+        config, grid, where = work.tuning(request, tuned)
+        _searched(config, where, quiet, form, grid=grid, rates=(config.server.rate,))
+        return
+    plan = work.planned_for(request)
+    for line in plan.notes:
+        errors.print(line, style="yellow")
+    stopped = _watched(plan.runs, quiet=quiet, jobs=jobs)
+    for table in plan.tables():
+        _print(table, form)
+    if stopped:
+        errors.print("stopped; the same command goes on where it was", style="yellow")
+        raise typer.Exit(130)
+    for path in plan.drawn():
+        console.print(str(path))
 
 
 @app.command()
@@ -259,13 +298,7 @@ def list_(
 
     if what not in SUBJECTS:
         raise AdafedError(f"there is no list of {what!r}; there are {', '.join(SUBJECTS)}")
-    table = RichTable(title=what, title_justify="left", show_lines=False)
-    heads, rows = SUBJECTS[what]()
-    for head in heads:
-        table.add_column(head, overflow="fold")
-    for row in rows:
-        table.add_row(*row)
-    console.print(table)
+    _print_rows(what, *SUBJECTS[what]())
 
 
 @app.callback(invoke_without_command=True)
@@ -325,6 +358,24 @@ def _finished(config: Any, directory: Path, quiet: bool) -> None:
         console.print(f"saved in {directory}")
 
 
+def _searched(config: Any, where: Path, quiet: bool, form: Form, **search: Any) -> None:
+    """A hyper-parameter search under the display, then its table and the best choice as settings."""
+    from adafed.tune import search_table, tune
+
+    with _display(quiet) as (display, stopped):
+
+        def watch(choice: dict[str, float], seed: int, record: Any) -> None:
+            told = ", ".join(f"{key.partition('.')[2]}={value:g}" for key, value in choice.items())
+            display.show(f"{told}, seed {seed}", config.rounds, record.round, record)
+            if stopped:
+                raise KeyboardInterrupt
+
+        found = tune(config, where, watch=watch, **search)
+    _print(search_table(found, search.get("objective", "worst_10")), form)
+    for best in found.best:
+        console.print("  ".join(f"--set {key}={value:g}" for key, value in best.choice.items()), style="bold")
+
+
 def _watched(runs: Any, *, quiet: bool, jobs: int) -> bool:
     """Do the runs under one display. True if Ctrl-C ended it."""
     from adafed.compare import run_all
@@ -365,6 +416,15 @@ def _print(table: Any, form: Form) -> None:
         console.print(table.rich())
     else:
         sys.stdout.write(table.rendered(form.value))
+
+
+def _print_rows(title: str, heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+    table = RichTable(title=title, title_justify="left", show_lines=False)
+    for head in heads:
+        table.add_column(head, overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
 
 
 def _workers(workers: int | None) -> list[str]:

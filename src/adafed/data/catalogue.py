@@ -85,14 +85,20 @@ def available(name: str, data_dir: str | Path | None = None) -> bool:
     return bool(entry.present(root)) or archived
 
 
+def accepted(name: str) -> tuple[str, ...]:
+    """The options of the set's own `load`."""
+    parameters = inspect.signature(_entry(name).load).parameters
+    return tuple(key for key, kind in parameters.items() if kind.kind is kind.KEYWORD_ONLY)
+
+
 def load(name: str, data_dir: str | Path | None = None, download: bool = False, **options: Any) -> Dataset:
     """The data set, from its cache if it was loaded before; downloaded only if `download` says so."""
     entry, root = _entry(name), store.data_root(data_dir)
-    known = [key for key, kind in inspect.signature(entry.load).parameters.items() if kind.kind is kind.KEYWORD_ONLY]
+    known = accepted(name)
     for key in options:
         if key not in known:
-            accepted = f"it takes {', '.join(known)}" if known else "it takes none"
-            raise AdafedError(f"{name} has no option {key!r}; {accepted}.")
+            there = f"it takes {', '.join(known)}" if known else "it takes none"
+            raise AdafedError(f"{name} has no option {key!r}; {there}.")
     verify = bool(options.get("verify", True))
     if entry.base:
         if not label_noise.present(entry.base, root):

@@ -137,8 +137,8 @@ def bernoulli(
     owns = random.random((len(pools), clients)) < probability
     for client in np.flatnonzero(~owns.any(axis=0)):
         owns[random.integers(len(pools)), client] = True
-    for label in np.flatnonzero(~owns.any(axis=1)):
-        owns[label, random.integers(clients)] = True
+    for orphan in np.flatnonzero(~owns.any(axis=1)):
+        owns[orphan, random.integers(clients)] = True
     counts = np.zeros((len(pools), clients), dtype=np.int64)
     for label, owners in enumerate(owns):
         counts[label, owners] = proportional(len(pools[label]), random.dirichlet(np.full(owners.sum(), alpha)))

@@ -1,0 +1,169 @@
+"""Lines over the rounds: rho_t, losses of two clients, ||d_t||, mean accuracy. Averages over seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from adafed.errors import AdafedError
+from adafed.records import RoundRecord
+from adafed.report.figures import Panel
+from adafed.report.figures.style import COLOURS, PAGE, Vector, look, smooth, spaced
+from adafed.runs.store import Store
+
+Read = Callable[[Path], tuple[Vector, Vector]]
+
+
+def rho(panels: Sequence[Panel]) -> Figure:
+    """rho_t of every method, as a moving mean: of ten clients in a round it can only be a multiple of 10 %."""
+    figure = _lines(panels, _rho, "clients that improved, %", smoothed=True)
+    figure.axes[0].set_title(figure.axes[0].get_title() + " (moving means)")
+    return figure
+
+
+def accuracy(panels: Sequence[Panel]) -> Figure:
+    return _lines(panels, _accuracy, "mean test accuracy, %", smoothed=False)
+
+
+def losses(panels: Sequence[Panel]) -> Figure:
+    """The client whose first loss was the largest, and the one whose first loss was the smallest."""
+    figure = Figure(figsize=(PAGE, 2.3), layout="constrained")
+    for axes, panel in zip(_axes(figure, len(panels)), panels, strict=True):
+        (directories,) = panel.runs.values()
+        chosen = _extreme_clients(directories[0])
+        for place, (name, (rounds, values)) in enumerate(chosen.items()):
+            style = look(["high", "low"])["high" if place == 0 else "low"]
+            axes.plot(rounds, values, color=style["color"], linewidth=0.5, alpha=0.35)
+            axes.plot(rounds, smooth(values, 0.1), label=name, markevery=spaced(len(rounds), 4 * place), **style)
+        axes.set_title(panel.title)
+        axes.set_xlabel("round")
+        axes.set_ylabel("training loss")
+        axes.set_ylim(bottom=0)
+        axes.legend()
+    return figure
+
+
+def norms(panels: Sequence[Panel]) -> Figure:
+    """||d_t|| over its largest value, a row for each data set and a column for each case."""
+    cases = list(dict.fromkeys(method for panel in panels for method in panel.runs))
+    figure = Figure(figsize=(PAGE, 0.5 + 1.6 * len(panels)), layout="constrained")
+    grid = figure.subplots(len(panels), len(cases), squeeze=False, sharey=True)
+    for row, panel in zip(grid, panels, strict=True):
+        for axes, case in zip(row, cases, strict=True):
+            rounds, values = _averaged(panel.runs.get(case, []), _norm)
+            if len(values):
+                values = values / np.nanmax(values)
+                axes.plot(rounds, values, color=COLOURS[7], linewidth=0.5, alpha=0.6)
+                axes.plot(rounds, smooth(values), color=COLOURS[0], linewidth=1.4)
+            axes.set_title(f"{panel.title}: {case}", fontsize=7)
+            axes.set_ylim(0, 1.05)
+        row[0].set_ylabel(r"$\|d_t\|$ / max")
+    for axes in grid[-1]:
+        axes.set_xlabel("round")
+    return figure
+
+
+def _lines(panels: Sequence[Panel], read: Read, label: str, *, smoothed: bool) -> Figure:
+    figure = Figure(figsize=(PAGE, 3.0), layout="constrained")
+    methods = list(dict.fromkeys(method for panel in panels for method in panel.runs))
+    looks = look(methods)
+    shown = {}
+    for axes, panel in zip(_axes(figure, len(panels)), panels, strict=True):
+        for method, directories in panel.runs.items():
+            rounds, values = _averaged(directories, read)
+            if not len(rounds):
+                continue
+            values = smooth(values) if smoothed else values
+            every = spaced(len(rounds), methods.index(method))
+            (shown[method],) = axes.plot(rounds, values, markevery=every, **looks[method])
+        axes.set_title(panel.title)
+        axes.set_xlabel("round")
+        axes.set_ylabel(label)
+    if not shown:
+        raise AdafedError("there is nothing to draw: no run has a round yet")
+    figure.legend(
+        [shown[method] for method in methods if method in shown],
+        [method for method in methods if method in shown],
+        loc="outside lower center",
+        ncols=4,
+        handlelength=3.2,
+    )
+    return figure
+
+
+def _axes(figure: Figure, count: int) -> list[Axes]:
+    return list(figure.subplots(1, max(count, 1), squeeze=False)[0])
+
+
+def _averaged(directories: Sequence[Path], read: Read) -> tuple[Vector, Vector]:
+    """The rounds that all seeds have, and the mean over seeds in each."""
+    found = [read(directory) for directory in directories]
+    found = [(rounds, values) for rounds, values in found if len(rounds)]
+    if not found:
+        return np.empty(0), np.empty(0)
+    common = found[0][0]
+    for rounds, _ in found[1:]:
+        common = np.intersect1d(common, rounds)
+    rows = [values[np.isin(rounds, common)] for rounds, values in found]
+    return common, np.mean(rows, axis=0)
+
+
+def _rho(directory: Path) -> tuple[Vector, Vector]:
+    return _series(directory, lambda record: None if record.rho is None else 100.0 * record.rho)
+
+
+def _norm(directory: Path) -> tuple[Vector, Vector]:
+    return _series(directory, lambda record: record.norm)
+
+
+def _accuracy(directory: Path) -> tuple[Vector, Vector]:
+    def mean(record: RoundRecord) -> float | None:
+        evaluation = record.evaluation()
+        return None if evaluation is None else 100.0 * evaluation.fairness.mean
+
+    return _series(directory, mean, evaluated=True)
+
+
+def _series(
+    directory: Path, value: Callable[[RoundRecord], float | None], *, evaluated: bool = False
+) -> tuple[Vector, Vector]:
+    with _store(directory) as store:
+        found = [(record.round, value(record)) for record in store.records(evaluated=evaluated)]
+    known = [(t, v) for t, v in found if v is not None]
+    return np.array([t for t, _ in known], dtype=np.float64), np.array([v for _, v in known], dtype=np.float64)
+
+
+def _extreme_clients(directory: Path) -> dict[str, tuple[Vector, Vector]]:
+    """Among those first seen in the first tenth of the rounds, so that their first losses compare."""
+    curves: dict[str, list[tuple[int, float]]] = {}
+    with _store(directory) as store:
+        last = store.last_round()
+        for t in range(1, last + 1):
+            for one in store.participants(t):
+                if one.before is not None:
+                    curves.setdefault(one.client, []).append((t, one.before))
+    early = {client: curve for client, curve in curves.items() if curve[0][0] <= max(1, last // 10) and len(curve) > 1}
+    if len(early) < 2:
+        raise AdafedError(f"{directory} has too few rounds for a client with a high and one with a low loss")
+    ordered = sorted(early, key=lambda client: (early[client][0][1], client))
+    return {
+        f"{word} first loss (client {client})": (
+            np.array([t for t, _ in early[client]], dtype=np.float64),
+            np.array([v for _, v in early[client]], dtype=np.float64),
+        )
+        for word, client in (("highest", ordered[-1]), ("lowest", ordered[0]))
+    }
+
+
+@contextmanager
+def _store(directory: Path) -> Iterator[Store]:
+    store = Store(directory / "rounds.sqlite", read_only=True)
+    try:
+        yield store
+    finally:
+        store.close()
