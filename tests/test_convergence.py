@@ -162,7 +162,7 @@ def test_case_1_one_step_of_sgd(hull: str, monkeypatch: pytest.MonkeyPatch) -> N
     """eta_t = 1/t, eta_t eta <= 1/(2L), and samples whose gradients differ from their client's."""
     config = experiment(
         "four_dimensions", hull, rounds=400, local={"batch_size": 4, "lr": LOCAL, "epochs": 1},
-        cohort={"stragglers": 0.0}, server={"rate": 1 / (2 * LARGEST) / LOCAL, "schedule": {"name": "1/t", "after": 20.0}},
+        server={"rate": 1 / (2 * LARGEST) / LOCAL, "schedule": {"name": "1/t", "after": 20.0}},
     )  # fmt: skip
     federation = Federation(SCALES, CENTRES, 1.0, noise=0.1)
     monkeypatch.setattr("adafed.client.LocalTraining.steps", lambda self, samples: 1)  # e = 1: a single batch

@@ -56,9 +56,11 @@ class InProcess:
         self.updates = updates
 
     def train(self, units: Sequence[TrainUnit], parameters: torch.Tensor) -> list[list[Report]]:
+        reports = []
         with one_thread():
-            reports = [self.station.train(unit, parameters, self.updates.tensor) for unit in units]
-        self.updates.release()
+            for unit in units:
+                reports.append(self.station.train(unit, parameters, self.updates.tensor))
+                self.updates.release()
         return reports
 
     def measure(self, units: Sequence[MeasureUnit], parameters: torch.Tensor) -> list[list[Scores]]:
