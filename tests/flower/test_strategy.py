@@ -273,15 +273,11 @@ def garbage(reply: Message) -> Message:
 
 
 def failed(reply: Message) -> Message:
-    error = Message(Error(code=3, reason="Node Unavailable"), reply_to=_asked(reply))
-    error.metadata.__dict__["_src_node_id"] = reply.metadata.src_node_id
+    """As the SuperLink words it: the error comes from itself, and only the message it answers tells the node."""
+    error = Message(Error(code=5, reason="Node Unavailable"), reply_to=reply)
+    error.metadata.__dict__["_src_node_id"] = 1
+    error.metadata.__dict__["_reply_to_message_id"] = reply.metadata.reply_to_message_id
     return error
-
-
-def _asked(reply: Message) -> Message:
-    asked = Message(RecordDict(), reply.metadata.src_node_id, "train")
-    asked.metadata.__dict__["_message_id"] = "1"
-    return asked
 
 
 def statistics(reply: Message) -> Message:

@@ -53,12 +53,13 @@ class Screened:
 @dataclass(frozen=True)
 class Limits:
     """What a client may say. `holders` tells which node holds a client, `samples` how many it registered with;
-    `asked` are the clients of the round, None where whoever is connected may answer."""
+    `asked` are the clients of the round, None where whoever is connected may answer; `sent` are the messages' nodes."""
 
     holders: Mapping[int, int]
     samples: Mapping[int, int]
     most: int | None = None
     asked: frozenset[int] | None = None
+    sent: Mapping[str, int] = field(default_factory=dict)
 
     def expects(self, client: int) -> bool:
         return self.asked is None or client in self.asked
@@ -87,7 +88,7 @@ def screened(
     refused: dict[int, str] = {}
     strangers: list[str] = []
     for message in messages:
-        node = message.metadata.src_node_id
+        node = node_of(message, limits.sent)
         if message.has_error():
             why = f"error {message.error.code}: {message.error.reason}"
             held = [client for client, holder in limits.holders.items() if holder == node and limits.expects(client)]
@@ -109,6 +110,11 @@ def screened(
         refused[client] = f"claimed by {len(nodes)} replies, of nodes {', '.join(map(str, nodes))}"
     kept = [reply for reply in good if reply.client not in refused]
     return Screened(sorted(kept, key=lambda reply: reply.client), refused, strangers)
+
+
+def node_of(message: Message, sent: Mapping[str, int]) -> int:
+    """The node that was asked. An error reply for a lost node comes from the SuperLink, not from the node."""
+    return sent.get(message.metadata.reply_to_message_id, message.metadata.src_node_id)
 
 
 def suffixes(message: Message) -> list[str]:

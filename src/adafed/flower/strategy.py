@@ -37,6 +37,7 @@ from adafed.flower.replies import (
     Reply,
     Screened,
     client_of,
+    node_of,
     numbers_of,
     screened,
     suffixes,
@@ -64,7 +65,8 @@ class FairStrategy(Strategy):
     `max_samples` or above the one the client registered with. If nobody is left, the round changes nothing.
 
     `checkpoint` names a folder; the server's state is saved there after every round, and `start` goes on from it.
-    `loss` says which of the clients' losses the rule is told: before, after or running.
+    `evaluate_every` is 0 for one evaluation after the last round, -1 for none. `loss` says which of the clients' losses
+    the rule is told: before, after or running.
     """
 
     def __init__(
@@ -109,6 +111,7 @@ class FairStrategy(Strategy):
         self.evaluation: dict[int, dict[str, float]] = {}  # each client's own numbers, from the last evaluation
         self._asked: dict[int, list[int]] = {}  # node -> clients, of the round under way
         self._cohort: Cohort | None = None
+        self._messages: list[Message] = []  # of the phase under way
         self._begun = False
 
     # The run
@@ -189,12 +192,13 @@ class FairStrategy(Strategy):
             if self.handshake:
                 log.warning("no node says which clients it holds; all %d nodes are asked", len(nodes))
             self._asked = {node: self.roster.held(node) for node in nodes}
-        return [
+        self._messages = [
             self._message(
                 MessageType.TRAIN, node, arrays, config, self.train_config(server_round, clients), server_round
             )
             for node, clients in sorted(self._asked.items())
         ]
+        return self._messages
 
     def train_config(self, round: int, clients: list[int]) -> dict[str, Any]:
         """More for the `config` of a node that is to train `clients`."""
@@ -206,10 +210,10 @@ class FairStrategy(Strategy):
         assert self.state is not None
         assert self.arrays is not None
         asked = None if self._cohort is None else frozenset(c for held in self._asked.values() for c in held)
-        limits = Limits(self.roster.holders, self.roster.samples, self.roster.most, asked)
+        limits = Limits(self.roster.holders, self.roster.samples, self.roster.most, asked, self._sent())
         messages = list(replies)
         found = screened(messages, self.arrays, self.state.parameters, limits, self._needed())
-        self._silent(found, {message.metadata.src_node_id for message in messages})
+        self._silent(found, {node_of(message, limits.sent) for message in messages})
         self.roster.learn(found.replies)
         outcome, skipped = self._aggregate(found.replies, server_round)
         self.record = self._recorded(found, outcome, skipped, server_round)
@@ -272,9 +276,7 @@ class FairStrategy(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Everybody's, not a sample's: fairness is about all clients."""
-        if self.evaluate_every < 0:
-            return []
-        return [
+        self._messages = [
             self._message(
                 MessageType.EVALUATE,
                 node,
@@ -283,8 +285,9 @@ class FairStrategy(Strategy):
                 self.evaluate_config(server_round, self.roster.held(node)),
                 server_round,
             )
-            for node in self._nodes(grid)
+            for node in (self._nodes(grid) if self.evaluate_every >= 0 else ())
         ]
+        return self._messages
 
     def evaluate_config(self, round: int, clients: list[int]) -> dict[str, Any]:
         """More for the `config` of a node that is to evaluate `clients`."""
@@ -292,8 +295,9 @@ class FairStrategy(Strategy):
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         self.evaluation = {}
+        sent = self._sent()
         for message in replies:
-            node = message.metadata.src_node_id
+            node = node_of(message, sent)
             if message.has_error():
                 held = ", ".join(self.name_of(client) for client in self.roster.held(node)) or f"of node {node}"
                 log.warning("evaluation: client %s left out: %s", held, message.error.reason)
@@ -364,6 +368,10 @@ class FairStrategy(Strategy):
     ) -> Message:
         own = ConfigRecord({**config, "server-round": round, **more})
         return Message(RecordDict({"arrays": arrays, "config": own}), node, kind, group_id=str(round))
+
+    def _sent(self) -> dict[str, int]:
+        """Sending gives a message its id."""
+        return {message.metadata.message_id: message.metadata.dst_node_id for message in self._messages}
 
     def _needed(self) -> list[str]:
         keys = {"losses": LOSSES[self.loss], "accuracies": ACCURACY}
