@@ -1,0 +1,1 @@
+"""AdaFed on handwritten digits, as a Flower app."""
