@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sqlite3
 import sys
 import tempfile
@@ -388,10 +389,12 @@ def test_no_descriptor_and_no_file_is_left_behind(tmp_path: Path, monkeypatch: p
     (tmp_path / "scratch").mkdir()
     config = experiment(ditto={"lambda": 1.0}, rounds=1)
     list(simulate(config))
+    gc.collect()  # of earlier tests
     before = psutil.Process().num_fds()
     for k in range(3):
         list(simulate(config))
         list(simulate(config, directory=tmp_path / f"run {k}"))
+    gc.collect()
     assert psutil.Process().num_fds() == before
     assert not list((tmp_path / "scratch").iterdir())
     assert not list(tmp_path.rglob("*.partial"))

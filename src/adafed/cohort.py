@@ -59,7 +59,9 @@ class Sampler:
             chosen = random.choice(here, size=count, replace=False, p=sizes / sizes.sum())
         else:
             chosen = random.choice(here, size=count, replace=False)
-        clients = tuple(int(client) for client in np.sort(chosen))
+        clients = tuple(np.sort(chosen).tolist())
+        if not self.section.dropout and not self.section.stragglers:
+            return Cohort(clients, frozenset(), dict.fromkeys(clients, 1.0))
         # Drawn for everyone whether used or not, so that dropouts do not change who is a straggler.
         fate = round_generator(self.seed, round, FAILING).random((len(self.sizes), 3))
         lost = frozenset(client for client in clients if fate[client, 0] < self.section.dropout)
