@@ -17,12 +17,12 @@ LOSSES = np.array([1.0, 2.0])  # client 2 is worse off
 
 
 def draw(_: Sequence[Panel]) -> Figure:
-    figure = Figure(figsize=(PAGE, 2.6), layout="constrained")
+    figure = Figure(figsize=(PAGE, 2.4), layout="constrained")
     left, middle, right = figure.subplots(1, 3)
-    unequal = np.array([[0.35, 0.75], [1.9, 0.3]])
+    unequal = np.array([[0.2, 0.75], [1.7, 0.15]])
     _hull(left, unequal, r"(b) $\|g_1\| < \|g_2\|$: $d$ leans to $g_1$")
-    angle = np.radians([72.0, 12.0])
-    equal = np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    angle = np.radians([75.0, 15.0])
+    equal = 1.2 * np.stack([np.cos(angle), np.sin(angle)], axis=1)
     _hull(middle, equal, r"(c) $\|g_1\| = \|g_2\|$: $d$ bisects")
     _adafed(right, unequal)
     return figure
@@ -36,7 +36,7 @@ def _hull(axes: Axes, gradients: Vector, title: str) -> None:
     axes.plot(*shortest, MARKERS[1], color=COLOURS[1], zorder=4)
     axes.annotate(r"$d$", tuple(shortest), xytext=(4, -9), textcoords="offset points", color=COLOURS[1])
     axes.set_title(title)
-    _framed(axes, gradients)
+    _framed(axes)
 
 
 def _adafed(axes: Axes, gradients: Vector) -> None:
@@ -54,7 +54,7 @@ def _adafed(axes: Axes, gradients: Vector) -> None:
                   label=rf"$\gamma={gamma:g}$: $g_k\!\cdot d$ = {rates[0]:.2f}, {rates[1]:.2f}")  # fmt: skip
     axes.set_title(r"AdaFed's $d$ for losses $f_1=1$, $f_2=2$")
     axes.legend(loc="upper right", handlelength=1.0, fontsize=6.5)
-    _framed(axes, gradients, room=0.75)
+    _framed(axes)
 
 
 def _gradients(axes: Axes, gradients: Vector) -> None:
@@ -63,7 +63,9 @@ def _gradients(axes: Axes, gradients: Vector) -> None:
     axes.annotate("convex hull", tuple(middle), xytext=(2, 6), textcoords="offset points", fontsize=6.5, color="0.35")
     for name, gradient in zip(("$g_1$", "$g_2$"), gradients, strict=True):
         _arrow(axes, gradient, COLOURS[0], "-")
-        axes.annotate(name, tuple(gradient), xytext=(3, 3), textcoords="offset points")
+        axes.annotate(
+            name, tuple(gradient), xytext=(-9, 5) if gradient[1] > gradient[0] else (3, 3), textcoords="offset points"
+        )
 
 
 def _arrow(axes: Axes, tip: Vector, colour: str, dashes: str) -> None:
@@ -71,8 +73,8 @@ def _arrow(axes: Axes, tip: Vector, colour: str, dashes: str) -> None:
     axes.annotate("", tuple(tip), xytext=(0, 0), arrowprops=shape)
 
 
-def _framed(axes: Axes, gradients: Vector, room: float = 0.25) -> None:
+def _framed(axes: Axes) -> None:
     axes.plot(0, 0, "k.", markersize=4)
-    axes.set_xlim(-0.1, gradients[:, 0].max() + 0.25)
-    axes.set_ylim(-0.1, gradients[:, 1].max() + room)
-    axes.set_aspect("equal", adjustable="datalim")
+    axes.set_xlim(-0.1, 2.0)
+    axes.set_ylim(-0.1, 1.75)
+    axes.set_aspect("equal", adjustable="box")

@@ -16,11 +16,12 @@ from matplotlib.figure import Figure
 
 from adafed.aggregate import aggregate
 from adafed.data.embedded import digits
+from adafed.executors.station import one_thread
 from adafed.report.figures import Panel
 from adafed.report.figures.style import COLUMN, Vector, look
 from adafed.server_rules import rule
 
-ROUNDS, LR, DECAY = 1500, 1.0, 1e-3
+ROUNDS, LR, DECAY = 1000, 1.0, 1e-3
 SAMPLES = (800, 200)
 RULES: dict[str, tuple[str, dict[str, Any]]] = {
     "FedAvg": ("fedavg", {}),
@@ -32,29 +33,35 @@ Losses = Callable[[torch.Tensor], list[torch.Tensor]]
 
 
 def draw(_: Sequence[Panel]) -> Figure:
-    losses = two_clients()
-    front = pareto_front(losses)
+    with one_thread():  # the matrices are small: more threads would only wait for each other
+        losses = two_clients()
+        front = pareto_front(losses)
+        ways = {name: descend(losses, which, options) for name, (which, options) in RULES.items()}
     figure = Figure(figsize=(COLUMN + 0.8, 3.2), layout="constrained")
     axes = figure.subplots()
-    axes.fill_between(front[:, 0], front[:, 1], 0, color="0.93", zorder=0)
+    unreachable = np.concatenate([[[0, 9]], [[front[0, 0], 9]], front, [[9, front[-1, 1]], [9, 0], [0, 0]]])
+    axes.fill(*unreachable.T, color="0.93", zorder=0)
     axes.plot(front[:, 0], front[:, 1], color="0.5", linewidth=3, zorder=1, label="Pareto front")
     looks = look(list(RULES))
-    for name, (which, options) in RULES.items():
-        way = descend(losses, which, options)
+    for name, way in ways.items():
         style = looks[name]
         axes.plot(way[:, 0], way[:, 1], color=style["color"], linestyle=style["linestyle"], linewidth=0.9)
-        axes.plot(*way[-1], style["marker"], color=style["color"], markersize=6, markeredgecolor="white", zorder=6,
-                  label=f"{name}: {way[-1, 0]:.2f}, {way[-1, 1]:.2f}")  # fmt: skip
+        around = "simplex" in name  # it ends where AdaFed does, and is drawn around it
+        how: dict[str, Any] = (
+            {"markersize": 11, "markerfacecolor": "none"} if around else {"markersize": 6, "markeredgecolor": "white"}
+        )
+        axes.plot(*way[-1], style["marker"], color=style["color"], linestyle="none", zorder=6,
+                  label=f"{name}: {way[-1, 0]:.2f}, {way[-1, 1]:.2f}", **how)  # fmt: skip
     axes.axline((0, 0), slope=1, color="0.6", linewidth=0.6, linestyle=":")
     shown = front[(front[:, 0] < 2.3) & (front[:, 1] < 2.3)]
     axes.set_xlim(0, 2.4)
     axes.set_ylim(0, 2.4)
     axes.annotate(
-        "unreachable", tuple(shown[len(shown) // 2]), xytext=(-26, -26), textcoords="offset points", color="0.4"
+        "unreachable", tuple(shown[len(shown) // 2]), xytext=(-34, -30), textcoords="offset points", color="0.4"
     )
     axes.set_xlabel(rf"$f_1$: client 1, {SAMPLES[0]} digits upright")
     axes.set_ylabel(rf"$f_2$: client 2, {SAMPLES[1]} upside down")
-    axes.legend(loc="upper right", title="end points", title_fontsize=7)
+    axes.legend(loc="lower right", bbox_to_anchor=(1.0, 0.13), title="end points $f_1$, $f_2$", title_fontsize=7)
     return figure
 
 
@@ -78,13 +85,13 @@ def two_clients() -> Losses:
     return losses
 
 
-def pareto_front(losses: Losses, points: int = 41) -> Vector:
+def pareto_front(losses: Losses, points: int = 31) -> Vector:
     """The losses at the minimisers of (1 - s) f_1 + s f_2, for s between 0 and 1."""
     found = []
     theta = torch.zeros(10 * 65, dtype=torch.float64, requires_grad=True)
     shares = 1 / (1 + np.exp(-np.linspace(-7, 7, points)))
     for share in shares:
-        optimiser = torch.optim.LBFGS([theta], max_iter=200, tolerance_grad=1e-9, line_search_fn="strong_wolfe")
+        optimiser = torch.optim.LBFGS([theta], max_iter=100, tolerance_grad=1e-9, line_search_fn="strong_wolfe")
 
         def closure(share: float = float(share), optimiser: torch.optim.LBFGS = optimiser) -> torch.Tensor:
             optimiser.zero_grad()
@@ -108,7 +115,7 @@ def descend(losses: Losses, name: str, options: dict[str, Any]) -> Vector:
         theta.requires_grad_(True)
         values = losses(theta)
         rows = torch.stack([LR * torch.autograd.grad(value, theta, retain_graph=True)[0] for value in values])
-        way.append([float(value) for value in values])
+        way.append([value.item() for value in values])
         theta = theta.detach()
         outcome = aggregate(chosen, rows, losses=way[-1], sizes=list(SAMPLES), round=t, local_lr=LR, state=state)
         rate = 2.0 / (1.0 + t / 20) if name == "fedmgda+" else 1.0  # unit steps have to shrink to converge
