@@ -215,9 +215,11 @@ def test_apps_without_a_handshake_are_asked_all_together(caplog: pytest.LogCaptu
     def plain(message: Message, context: Context) -> Message:
         return APP(message, context)
 
-    result, _ = run(FairStrategy("fedavg", fraction_train=0.5, evaluate_every=-1), app=app)
+    result, grid = run(FairStrategy("fedavg", fraction_train=0.5, evaluate_every=-1), app=app, rounds=6)
     assert result.train_metrics_clientapp[1]["client-ids"] == [0, 1, 2, 3]
     assert "all 4 nodes are asked" in caplog.text
+    assert len(result.train_metrics_clientapp[2]["client-ids"]) == 2  # the first replies told who is who
+    assert sum(m.metadata.message_type == "query" for m in grid.sent) == 3 * NODES
 
 
 # Faults: the round goes on without the client, or is skipped, and the log says who and why

@@ -12,9 +12,10 @@ from logging import getLogger
 from flwr.app import Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 
-from adafed.flower.replies import CLIENT, SAMPLES, Reply
+from adafed.flower.replies import CLIENT, SAMPLES, Reply, node_of
 
 log = getLogger("flwr")
+TRIES = 3  # a node may fail for a moment; an app that has no answer is not asked for ever
 
 
 class Roster:
@@ -25,6 +26,7 @@ class Roster:
         self.samples: dict[int, int] = {}
         self.most = most
         self._met: set[int] = set()
+        self._tries: dict[int, int] = {}
 
     def connected(self, nodes: Iterable[int]) -> None:
         """Forget who holds what of nodes that have gone."""
@@ -33,17 +35,19 @@ class Roster:
         self._met &= here
 
     def strangers(self, nodes: Iterable[int]) -> list[int]:
-        return sorted(set(nodes) - self._met)
+        """Nodes that have not said what they hold, unless they were asked often enough."""
+        return sorted(node for node in set(nodes) - self._met if self._tries.get(node, 0) < TRIES)
 
     def meet(self, grid: Grid, nodes: Iterable[int], timeout: float) -> None:
         """The handshake: ask nodes that nobody has asked yet which clients they hold, and with how many samples."""
         new = self.strangers(nodes)
         if not new:
             return
+        self._tries |= {node: self._tries.get(node, 0) + 1 for node in new}
         messages = [Message(RecordDict(), node, MessageType.QUERY) for node in new]
         claims: dict[int, list[tuple[int, int]]] = {}
-        for reply in grid.send_and_receive(messages, timeout=timeout):
-            node = reply.metadata.src_node_id
+        for reply in list(grid.send_and_receive(messages, timeout=timeout)):
+            node = node_of(reply, {one.metadata.message_id: one.metadata.dst_node_id for one in messages})
             if reply.has_error():
                 log.warning("node %d did not say which clients it holds: %s", node, reply.error.reason)
                 continue

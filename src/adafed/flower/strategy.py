@@ -181,7 +181,7 @@ class FairStrategy(Strategy):
         self._cohort = None
         if self.handshake:
             self.roster.meet(grid, nodes, self.timeout)
-        if self.handshake and self.roster.holders:
+        if self.handshake and self.roster.samples:
             self._cohort = self._sampler().cohort(server_round)
             held = self.roster.holders
             self._asked = {}
@@ -190,7 +190,7 @@ class FairStrategy(Strategy):
                     self._asked.setdefault(held[client], []).append(client)
         else:
             if self.handshake:
-                log.warning("no node says which clients it holds; all %d nodes are asked", len(nodes))
+                log.warning("no node says which clients it holds; all %d nodes are asked to train", len(nodes))
             self._asked = {node: self.roster.held(node) for node in nodes}
         self._messages = [
             self._message(
