@@ -161,14 +161,14 @@ def smallest_so_far(records: list[RoundRecord], eta: list[float]) -> list[float]
 def test_case_1_one_step_of_sgd(hull: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """eta_t = 1/t, eta_t eta <= 1/(2L), and samples whose gradients differ from their client's."""
     config = experiment(
-        "four_dimensions", hull, rounds=400, local={"batch_size": 4, "lr": LOCAL, "epochs": 1},
+        "four_dimensions", hull, rounds=250, local={"batch_size": 4, "lr": LOCAL, "epochs": 1},
         server={"rate": 1 / (2 * LARGEST) / LOCAL, "schedule": {"name": "1/t", "after": 20.0}},
     )  # fmt: skip
     federation = Federation(SCALES, CENTRES, 1.0, noise=0.1)
     monkeypatch.setattr("adafed.client.LocalTraining.steps", lambda self, samples: 1)  # e = 1: a single batch
     records, places = ran(config, federation, monkeypatch)
     assert all(p.steps == 1 for record in records for p in record.participants)
-    found = smallest_so_far(records, [LOCAL] * 400)
+    found = smallest_so_far(records, [LOCAL] * 250)
     assert found[-1] < 0.1 * found[0]
     if hull == "simplex":
         assert to_the_pareto_set(places[-1]) < 0.2 * to_the_pareto_set(places[0])
@@ -180,7 +180,7 @@ def test_case_1_one_step_of_sgd(hull: str, monkeypatch: pytest.MonkeyPatch) -> N
 def test_case_2_several_steps_of_gd(hull: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """e = 5; both rates go to zero, eta_t with a diverging sum."""
     config = experiment(
-        "four_dimensions", hull, rounds=300, local={"epochs": 5, "lr": LOCAL, "lr_decay": 0.99},
+        "four_dimensions", hull, rounds=120, local={"epochs": 5, "lr": LOCAL, "lr_decay": 0.99},
         server={"rate": 1 / (2 * LARGEST) / LOCAL / 5, "schedule": {"name": "1/sqrt(t)", "after": 30.0}},
     )  # fmt: skip
     records, places = ran(config, Federation(SCALES, CENTRES, 1.0), monkeypatch)
