@@ -102,10 +102,10 @@ def _tried(
     seeds: Sequence[int],
     watch: Callable[[Values, int, RoundRecord], None] | None,
 ) -> Trial:
-    over: dict[str, Any] = {"rule": {}, "server": {}}
+    over: dict[str, Any] = {}
     for key, value in choice.items():
         section, _, option = key.partition(".")
-        over[section][option] = value
+        over.setdefault(section, {})[option] = value
     summaries = []
     for seed in seeds:
         run = Run(_name(choice), config.changed(**over, seed=seed), out / _name(choice) / f"seed-{seed}")

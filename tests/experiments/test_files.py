@@ -1,0 +1,100 @@
+"""The experiment files say what the paper says, in every profile and variant."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import adafed
+from adafed import paper
+from adafed.reproduce import Target, hours, targets
+from adafed.study import load_study
+
+FOLDER = Path(adafed.__file__).parent / "experiments"
+FILES = sorted(FOLDER.glob("*.toml"))
+TABLES = [target for target in targets().values() if not target.sweep]
+OURS = {"q-FFL": "q", "FedMGDA+": "epsilon", "TERM": "t", "AdaFed": "gamma"}
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_every_profile_and_variant_is_a_valid_study(file: Path) -> None:
+    content = tomllib.loads(file.read_text())
+    assert {"paper", "laptop", "smoke"} <= set(content["profiles"])
+    for profile in content["profiles"]:
+        for variant in (None, *content.get("variants", {})):
+            study = load_study(file, profile, variant)
+            assert study.methods
+            assert study.name == (file.stem if variant is None else f"{file.stem}-{variant}")
+
+
+@pytest.mark.parametrize("target", TABLES, ids=lambda target: target.name)
+def test_the_paper_profile_is_what_the_paper_says(target: Target) -> None:
+    study = target.study("paper")
+    assert target.printed is not None
+    said = target.printed.setup
+    for method in study.methods:
+        config = study.config(method)
+        found = {
+            "rounds": config.rounds,
+            "learning_rate": config.local.lr,
+            "local_epochs": config.local.epochs,
+            "batch": config.local.batch_size,
+            "clients": config.partition.options.get("clients", 3) if config.partition else None,
+        }
+        for key, value in found.items():
+            if said[key] is not None:
+                assert value == said[key], (method, key)
+    assert len(study.seeds) == 5
+
+
+@pytest.mark.parametrize("target", TABLES, ids=lambda target: target.name)
+def test_every_row_of_the_paper_is_run_with_its_best_hyper_parameters(target: Target) -> None:
+    study = target.study("paper")
+    assert target.printed is not None
+    beside = {method: study.paper.get(method, method) for method in study.methods}
+    assert set(beside.values()) == {row for row in target.printed.rows if "FedCorr" not in row}
+    assert [row for row in beside.values() if row == "AdaFed"] == ["AdaFed", "AdaFed"]
+    for method, row in beside.items():
+        config, best = study.config(method), paper.best(target.experiment, row)
+        for key, value in (best or {}).items():
+            if row in OURS:
+                assert config.rule.options[OURS[row]] == value
+            elif row == "AFL":
+                assert config.rule.options["step"] == value
+            elif row == "Ditto":
+                assert config.ditto is not None
+                assert config.ditto.strength == value
+            elif key == "gamma_c":
+                assert config.local.momentum == value
+            elif key == "gamma_s":
+                assert config.server.optimizer.options["momentum"] == value
+            else:
+                assert config.rule.options[key] == value
+
+
+@pytest.mark.parametrize("target", TABLES, ids=lambda target: target.name)
+def test_the_two_adafed_rows_are_the_printed_algorithm_and_our_own(target: Target) -> None:
+    study = target.study("paper")
+    printed, own = study.config("AdaFed as printed"), study.config("AdaFed")
+    assert (printed.rule.options["scale"], printed.server.loss) == ("paper", "after")
+    assert (own.rule.options["scale"], own.server.loss) == ("mean", "before")
+    assert printed.rule.options["gamma"] == own.rule.options["gamma"]
+
+
+@pytest.mark.parametrize("target", TABLES, ids=lambda target: target.name)
+def test_a_table_in_the_laptop_profile_is_planned_for_three_hours_at_most(target: Target) -> None:
+    study = target.study("laptop")
+    planned = hours(study, "laptop")
+    assert planned is not None
+    assert planned <= 3
+
+
+@pytest.mark.parametrize("name", ["cifar10-1", "fashion"])
+def test_the_settings_of_fedfvs_records(name: str) -> None:
+    study = load_study(FOLDER / f"{name}.toml", "fedfv-record")
+    config = study.config("FedAvg")
+    assert study.seeds == (0, 12, 37, 119, 568)
+    assert (config.local.batch_size, config.local.loss) == ("full", "double-softmax")
+    assert (config.split.validation, config.split.test) == (0.1, 0.1)

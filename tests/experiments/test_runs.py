@@ -1,0 +1,105 @@
+"""Every experiment starts, trains three rounds of every method and prints its table, on files in published formats."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from adafed.cli import app
+from adafed.compare import run_all
+from adafed.reproduce import Request, planned_for, targets
+from adafed.runs.summary import summarise
+
+NAMES = [name for name, target in targets().items() if not target.sweep]
+
+
+def table(request: Request) -> str:
+    plan = planned_for(request)
+    run_all(plan.runs, lambda run, round, record: None)
+    (found,) = plan.tables()
+    return found.csv()
+
+
+def rows(text: str) -> Iterator[list[str]]:
+    yield from list(csv.reader(io.StringIO(text)))[1:]
+
+
+def smoke(name: str, out: Path, **more: object) -> Request:
+    return Request(name, "smoke", out=out, verify=False, settings=["run.workers=0"], **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_three_rounds_of_every_method_and_a_table(name: str, data: Path, tmp_path: Path) -> None:
+    request = smoke(name, tmp_path)
+    plan = planned_for(request)
+    text = table(request)
+    found = {row[0]: row for row in rows(text)}
+    for run in plan.runs:
+        assert summarise(run.directory).rounds == 3
+        assert all(cell for cell in found[run.method][3::2]), "every column has a number"
+    printed = targets()[name].printed
+    assert printed is not None
+    beside = {plan.parts[0].study.paper.get(run.method, run.method) for run in plan.runs}
+    for method in beside:
+        assert f"{method}, paper" in found
+        assert float(found[f"{method}, paper"][3]) == float(printed.rows[method]["mean"])
+
+
+def test_the_same_command_twice_gives_the_same_table(data: Path, tmp_path: Path) -> None:
+    first, second = (table(smoke("femnist-original", tmp_path / where)) for where in "ab")
+    again = table(smoke("femnist-original", tmp_path / "a"))
+    assert first == second == again
+
+
+def test_a_sweep_over_gamma(data: Path, tmp_path: Path) -> None:
+    found = {row[0] for row in rows(table(smoke("fashion", tmp_path, sweep=True)))}
+    for gamma in ("0", "0.01", "0.1", "1", "5", "10"):
+        wanted = {f"AdaFed, gamma={gamma}", f"AdaFed as printed, gamma={gamma}", f"gamma={gamma}, paper"}
+        assert wanted <= found
+
+
+def test_untrusted_numbers_are_marked_and_explained(data: Path, tmp_path: Path) -> None:
+    arguments = ["reproduce", "fashion", "--profile", "smoke", "--no-verify", "--out", str(tmp_path), "--workers", "0"]
+    result = CliRunner().invoke(app, [*arguments, "-q", "--format", "markdown", "--method", "AdaFed"])
+    assert result.exit_code == 0, result.output
+    assert "2.12†" in result.stdout
+    assert "† AdaFed, σ_a: the three classes have a sigma of at least 5.92, printed 2.12" in result.stdout
+    assert "smoke profile: rounds = 3" in result.stdout
+    assert "FedAvg" not in result.stdout
+
+
+def test_the_papers_grid_can_be_searched(data: Path, tmp_path: Path) -> None:
+    pytest.importorskip("optuna")
+    arguments = ["reproduce", "femnist-original", "--profile", "smoke", "--out", str(tmp_path), "--workers", "0"]
+    result = CliRunner().invoke(app, [*arguments, "-q", "--rounds", "1", "--tune", "Ditto"])
+    assert result.exit_code == 0, result.output
+    assert "--set ditto.lambda=" in result.stdout
+
+
+@pytest.mark.slow
+def test_a_reproduction_killed_in_the_middle_goes_on_where_it_was(data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "killed"
+    arguments = ["reproduce", "fashion", "--profile", "smoke", "--no-verify", "--rounds", "40", "--workers", "0", "-q"]
+    command = [sys.executable, "-m", "adafed", *arguments, "--out", str(out)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    second = out / "fashion-smoke" / "q-FFL" / "seed-0" / "rounds.sqlite"
+    until = time.monotonic() + 120
+    while not second.exists() and time.monotonic() < until:
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    first = out / "fashion-smoke" / "FedAvg" / "seed-0" / "model.safetensors"
+    done = first.stat().st_mtime_ns
+    resumed = table(smoke("fashion", out, rounds=40))
+    assert first.stat().st_mtime_ns == done, "what was finished is not run again"
+    assert resumed == table(smoke("fashion", tmp_path / "whole", rounds=40))

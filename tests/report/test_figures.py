@@ -1,0 +1,115 @@
+"""Figures are drawn from run directories, in three formats, the same bytes for the same numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from adafed.compare import run_all
+from adafed.errors import AdafedError
+from adafed.report.figures import FIGURES, Panel, figure
+from adafed.reproduce import Request, planned_for
+from adafed.study import study_from
+
+pytest.importorskip("matplotlib")
+from adafed.report.figures import pareto, style
+
+EXPERIMENT = {
+    "rounds": 12,
+    "data": {"name": "digits"},
+    "partition": {"name": "dirichlet", "clients": 6, "beta": 0.5},
+    "split": {"validation": 0.0, "test": 0.3},
+    "model": {"name": "logistic"},
+    "run": {"workers": 0},
+    "methods": {"FedAvg": {"rule": "fedavg"}, "AdaFed": {"rule": "adafed"}},
+}
+
+
+@pytest.fixture(scope="module")
+def panel(tmp_path_factory: pytest.TempPathFactory) -> Panel:
+    from adafed.compare import planned
+
+    runs = planned(study_from(EXPERIMENT, "small"), [0, 1], [], tmp_path_factory.mktemp("runs"))
+    run_all(runs, lambda run, round, record: None)
+    found: dict[str, list[Path]] = {}
+    for run in runs:
+        found.setdefault(run.method, []).append(run.directory)
+    return Panel("Digits", found)
+
+
+def only(panel: Panel, method: str) -> Panel:
+    return Panel(panel.title, {method: panel.runs[method]})
+
+
+def is_image(path: Path) -> bool:
+    start = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[path.suffix[1:]]
+    return path.read_bytes().startswith(start)
+
+
+@pytest.mark.parametrize("name", ["figure-rho", "figure-accuracy", "figure-norm", "figure-histogram"])
+def test_figures_of_all_methods(name: str, panel: Panel, tmp_path: Path) -> None:
+    panels = [panel] if name == "figure-histogram" else [panel, panel]
+    paths = figure(name).save(panels, tmp_path)
+    assert [path.suffix for path in paths] == [".png", ".svg", ".pdf"]
+    assert all(is_image(path) for path in paths)
+
+
+def test_the_losses_of_two_clients(panel: Panel, tmp_path: Path) -> None:
+    drawn = figure("figure-loss").draw([only(panel, "AdaFed")])
+    labels = [text.get_text() for text in drawn.axes[0].get_legend().get_texts()]
+    assert [label.split()[0] for label in labels] == ["highest", "lowest"]
+    high, low = (line.get_ydata()[0] for line in drawn.axes[0].get_lines()[1::2])
+    assert high >= low
+
+
+def test_the_hull_needs_no_data(tmp_path: Path) -> None:
+    plan = planned_for(Request("figure-hull", out=tmp_path))
+    assert plan.runs == []
+    assert all(is_image(path) for path in plan.drawn())
+
+
+def test_a_newcomer(tmp_path: Path) -> None:
+    plan = planned_for(Request("figure-late", "smoke", out=tmp_path, settings=["run.workers=0"]))
+    run_all(plan.runs, lambda run, round, record: None)
+    assert all(is_image(path) for path in plan.drawn())
+
+
+def test_the_front_is_a_front_and_methods_end_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pareto, "ROUNDS", 150)
+    losses = pareto.two_clients()
+    front = pareto.pareto_front(losses, points=9)
+    assert (np.diff(front[:, 0]) > 0).all()
+    assert (np.diff(front[:, 1]) < 0).all()
+    way = pareto.descend(losses, "adafed", {"gamma": 1.0})
+    assert (np.diff(way, axis=0) <= 0).all(), "every round is descent for both clients"
+    below = np.interp(way[:, 0], front[:, 0], front[:, 1])
+    assert (way[:, 1] >= below - 0.02).all(), "nobody gets below the front"
+
+
+def test_the_same_numbers_give_the_same_files(panel: Panel, tmp_path: Path) -> None:
+    first = figure("figure-accuracy").save([panel], tmp_path / "a")
+    second = figure("figure-accuracy").save([panel], tmp_path / "b")
+    for one, other in zip(first, second, strict=True):
+        assert one.read_bytes() == other.read_bytes()
+
+
+def test_lines_differ_without_colour() -> None:
+    methods = ["FedAvg", "q-FFL", "FedMGDA+", "FedFA", "TERM", "Ditto", "AdaFed as printed", "AdaFed"]
+    looks = style.look(methods)
+    assert len({look["marker"] for look in looks.values()}) == len(methods)
+    assert len({str(look["linestyle"]) for look in looks.values()}) == len(methods)
+    assert looks["AdaFed"]["linestyle"] == "-"
+
+
+def test_smoothing_keeps_constants_and_length() -> None:
+    values = np.full(100, 3.0)
+    np.testing.assert_allclose(style.smooth(values), values)
+    assert len(style.smooth(np.arange(7.0))) == 7
+
+
+def test_an_unknown_figure_is_told() -> None:
+    with pytest.raises(AdafedError, match=r"no figure; there are"):
+        figure("figure-9")
+    assert all(name.startswith("figure-") for name in FIGURES)
