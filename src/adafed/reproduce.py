@@ -31,6 +31,7 @@ CORES = 2
 OVERHEAD = 1.6  # losses before training, rho and evaluation, in units of the training itself
 CLEARLY = 1.1  # what a mean accuracy must be, in units of the commonest class's, to be called above it
 SWEEP = "gamma"
+NO_CHANGE = ("seeds", "methods", "variants", "notes")  # what in a profile is no change of the experiment
 # How the grids of the paper are called here.
 KEYS = {"lambda": "ditto.lambda", "eta_t": "rule.step"}
 
@@ -248,12 +249,19 @@ def _metric(key: str) -> str:
 
 def _of_profile(study: Study, profile: str | None, runs: Sequence[Run]) -> list[str]:
     """What was changed to make it affordable, so that nobody takes it for the paper's experiment."""
-    if profile in (None, "paper") or not runs:
+    if not runs:
         return []
-    exact = study.profiles.get(profile or "", {})
-    changes = ", ".join(_flat({k: v for k, v in exact.items() if k not in ("seeds", "methods", "variants", "notes")}))
-    warning = {"laptop": "; the order of the methods may compare, the numbers do not"}.get(profile or "", "")
-    return [f"{profile} profile: {changes or 'as in the paper'}{warning if changes else ''}"]
+    told = []
+    if profile not in (None, "paper"):
+        own = {k: v for k, v in study.profiles.get(profile or "", {}).items() if k not in NO_CHANGE}
+        changes = ", ".join(_flat(own))
+        warning = "; the order of the methods may compare, the numbers do not" if changes else ""
+        told.append(f"{profile} profile: {changes or 'as in the paper'}{warning}")
+    # What the command line changed on top, as the first run shows it.
+    first = runs[0]
+    before = set(_flat(study.config(first.method, first.config.seed).to_dict()))
+    asked = [line for line in _flat(first.config.to_dict()) if line not in before and not line.startswith("run.")]
+    return [*told, f"changed by the command: {', '.join(asked)}"] if asked else told
 
 
 def _flat(content: Mapping[str, Any], before: str = "") -> list[str]:
