@@ -31,6 +31,11 @@ def test_python_blocks_run(name: str, code: str, tmp_path: Path, monkeypatch: py
     exec(compile(code, name, "exec"), {"__name__": name})
 
 
+@pytest.mark.parametrize(("name", "code"), [pytest.param(*block, id=block[0]) for block in blocks("python fragment")])
+def test_fragments_are_python(name: str, code: str) -> None:
+    compile(code, name, "exec")
+
+
 @pytest.mark.parametrize(("name", "text"), [pytest.param(*block, id=block[0]) for block in blocks("toml")])
 def test_toml_blocks_are_valid(name: str, text: str) -> None:
     content = tomllib.loads(text)
