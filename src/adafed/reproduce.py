@@ -31,6 +31,10 @@ CORES = 2
 OVERHEAD = 1.6  # losses before training, rho and evaluation, in units of the training itself
 CLEARLY = 1.1  # what a mean accuracy must be, in units of the commonest class's, to be called above it
 SWEEP = "gamma"
+WARNINGS = {
+    "laptop": "; the order of the methods may compare with the paper's, the numbers do not",
+    "smoke": "; it shows that everything runs and nothing else",
+}
 NO_CHANGE = ("seeds", "methods", "variants", "notes")  # what in a profile is no change of the experiment
 # How the grids of the paper are called here.
 KEYS = {"lambda": "ditto.lambda", "eta_t": "rule.step"}
@@ -255,7 +259,7 @@ def _of_profile(study: Study, profile: str | None, runs: Sequence[Run]) -> list[
     if profile not in (None, "paper"):
         own = {k: v for k, v in study.profiles.get(profile or "", {}).items() if k not in NO_CHANGE}
         changes = ", ".join(_flat(own))
-        warning = "; the order of the methods may compare, the numbers do not" if changes else ""
+        warning = WARNINGS.get(profile or "", "") if changes else ""
         told.append(f"{profile} profile: {changes or 'as in the paper'}{warning}")
     # What the command line changed on top, as the first run shows it.
     first = runs[0]
