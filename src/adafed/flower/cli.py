@@ -46,6 +46,9 @@ def certificates(
     nodes: Annotated[int, typer.Option(min=0, help="Keys to make for nodes.")] = 3,
 ) -> None:
     """Make a test authority, the SuperLink's certificate and nodes' keys. Not for production."""
+    from adafed.flower import need_flower
+
+    need_flower()  # it brings the cryptography
     from adafed.flower.certificates import make_certificates
 
     root = make_certificates(folder, host=host, nodes=nodes)
