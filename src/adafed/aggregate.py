@@ -7,13 +7,13 @@ left out of every product rather than multiplied by zero, since 0 * NaN is NaN.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import torch
 
-from adafed.algebra.gram import NOT_FINITE, ZERO, Rows, Updates, gram_screened, screen
+from adafed.algebra.gram import NOT_FINITE, ZERO, Rows, Updates, gram_screened, one_blas_thread, screen
 from adafed.algebra.products import length, products
 from adafed.algebra.weighted_sum import weighted_sum
 from adafed.errors import AdafedError
@@ -114,7 +114,8 @@ def aggregate(
         told = "; ".join(f"client {facts.clients[k]}: {reason}" for k, reason in dropped.items())
         raise AdafedError(f"no client is left to aggregate: {told}")
     if kept:
-        answer = rule.answer(_narrowed(facts, kept, norms, matrix), state.numbers)
+        with one_blas_thread():  # K x K is too small for more, and a busy machine makes them wait for each other
+            answer = rule.answer(_narrowed(facts, kept, norms, matrix), state.numbers)
     else:  # nobody moved: there is no direction, and nothing to learn for the rule's state
         answer = Answer(np.zeros(len(state.memory)), state.numbers, {"stationary": "every update is zero"})
     return _outcome(rule, rows, facts, state, kept, dropped, answer, matrix, condition)
@@ -200,30 +201,29 @@ def _narrowed(facts: Facts, kept: list[int], norms: Vector | None, gram: Matrix 
     def some(values: Vector | None) -> Vector | None:
         return None if values is None else values[kept]
 
-    return Facts(
+    return replace(
+        facts,
         clients=tuple(facts.clients[k] for k in kept),
-        round=facts.round,
         losses=some(facts.losses),
         sizes=some(facts.sizes),
         accuracies=some(facts.accuracies),
-        local_lr=facts.local_lr,
-        federation=facts.federation,
         norms=norms,
         gram=gram,
-        memory=facts.memory,
     )
 
 
 def _bad_facts(rule: Rule, facts: Facts) -> dict[int, str]:
     """A loss that is no number is a sign of diverged training, so it costs a client the round under any rule."""
+    losses, sizes, accuracies, needs = facts.losses, facts.sizes, facts.accuracies, rule.needs
     dropped: dict[int, str] = {}
-    for k in range(facts.count):
-        if facts.losses is not None and not np.isfinite(facts.losses[k]):
-            dropped[k] = f"loss is {facts.losses[k]}"
-        elif "sizes" in rule.needs and facts.sizes is not None and not 0 < facts.sizes[k] < np.inf:
-            dropped[k] = f"sample count is {facts.sizes[k]}"
-        elif "accuracies" in rule.needs and facts.accuracies is not None and not 0 <= facts.accuracies[k] < np.inf:
-            dropped[k] = f"accuracy is {facts.accuracies[k]}"
+    if accuracies is not None and "accuracies" in needs:
+        bad = np.flatnonzero(~((accuracies >= 0) & (accuracies < np.inf)))
+        dropped |= {int(k): f"accuracy is {accuracies[k]}" for k in bad}
+    if sizes is not None and "sizes" in needs:
+        bad = np.flatnonzero(~((sizes > 0) & (sizes < np.inf)))
+        dropped |= {int(k): f"sample count is {sizes[k]}" for k in bad}
+    if losses is not None:
+        dropped |= {int(k): f"loss is {losses[k]}" for k in np.flatnonzero(~np.isfinite(losses))}
     return dropped
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from adafed.algebra.gram import Rows, block_length, gram, in_order, screen
+from adafed.algebra.gram import Rows, block_length, in_order, screen
 
 Vector = npt.NDArray[np.float64]
 
@@ -62,4 +62,4 @@ def length(vector: torch.Tensor) -> float:
     largest = float(vector.detach().abs().max())
     if 0 < largest < 1e-140 or 1e140 < largest < np.inf:
         return largest * length(vector.detach().double() / largest)
-    return float(np.sqrt(gram(Rows(vector[None]), precise=True)[0, 0]))
+    return float(torch.linalg.vector_norm(vector.detach(), dtype=torch.float64))
