@@ -20,8 +20,9 @@ import torch
 from torchjd.aggregation import MGDA
 
 import adafed
-from adafed.algebra.gram import Rows, gram_screened
+from adafed.algebra.gram import gram_screened
 from adafed.algebra.recursion import gram_schmidt_direction
+from adafed.algebra.rows import Rows
 from adafed.algebra.weighted_sum import weighted_sum
 
 SIZES = "10x11000000,100x1000000,100x11000000"

@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from adafed.algebra.gram import NOT_FINITE, ZERO, Rows, Updates, gram_screened, one_blas_thread, screen
+from adafed.algebra.blocks import one_blas_thread
+from adafed.algebra.gram import NOT_FINITE, ZERO, gram_screened, screen
 from adafed.algebra.products import length, products
+from adafed.algebra.rows import Rows, Updates
 from adafed.algebra.weighted_sum import weighted_sum
 from adafed.errors import AdafedError
 from adafed.server_rules.base import Answer, Facts, Matrix, Numbers, Rule, Vector

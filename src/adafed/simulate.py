@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from adafed.aggregate import Aggregate, aggregate
-from adafed.algebra.gram import one_blas_thread
+from adafed.algebra.blocks import one_blas_thread
 from adafed.client import Assignment, Report
 from adafed.cohort import Cohort, Sampler
 from adafed.data.base import Federation

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_info
 
 from adafed.algebra import gram as module
-from adafed.algebra.gram import NOT_FINITE, OUT_OF_RANGE, ZERO, Rows, condition, gram, gram_screened, screen
+from adafed.algebra.gram import NOT_FINITE, OUT_OF_RANGE, ZERO, condition, gram, gram_screened, screen
+from adafed.algebra.rows import Rows
 from adafed.algebra.weighted_sum import cancellation, weighted_sum
 from adafed.errors import AdafedError
 

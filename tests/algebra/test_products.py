@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from adafed.algebra.gram import Rows
 from adafed.algebra.products import length, products
+from adafed.algebra.rows import Rows
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-13), (torch.float32, 2e-6)])

@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from adafed import AdafedError, aggregate, rule
-from adafed.algebra.gram import Rows, gram
+from adafed.algebra.gram import gram
+from adafed.algebra.rows import Rows
 from adafed.algebra.weighted_sum import weighted_sum
 from adafed.executors.shared import SharedRows, attach
 

@@ -8,7 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from adafed.algebra.gram import Rows, block_length, in_order, screen
+from adafed.algebra.blocks import block_length, in_order
+from adafed.algebra.gram import screen
+from adafed.algebra.rows import Rows
 
 Vector = npt.NDArray[np.float64]
 

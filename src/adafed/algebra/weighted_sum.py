@@ -10,7 +10,8 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from adafed.algebra.gram import MEMORY_BUDGET, Rows, block_length, in_order
+from adafed.algebra.blocks import MEMORY_BUDGET, block_length, in_order
+from adafed.algebra.rows import Rows
 from adafed.errors import AdafedError
 
 HARMLESS_CANCELLATION = 100.0

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from adafed.algebra.gram import FileRows
+from adafed.algebra.rows import FileRows
 from adafed.errors import AdafedError
 from adafed.files import full_disk_in_a_sentence
 
