@@ -11,6 +11,7 @@ from typing import Any
 import psutil
 import pytest
 import torch
+from deployment import wait_for
 from pretend import PretendGrid
 
 from adafed import Config, config_from, simulate
@@ -179,7 +180,7 @@ def test_flowers_simulation_engine_gives_the_same_bits(tmp_path: Path) -> None:
         subprocess.run(
             [*command, "--out", str(tmp_path / "there"), *more], check=True, timeout=240, env=environment, cwd=tmp_path
         )
-    assert not [one for one in psutil.process_iter() if _of(one, str(tmp_path))]
+    wait_for(lambda: not [one for one in psutil.process_iter() if _of(one, str(tmp_path))], "Ray to end", 60.0)
     simulated(config, tmp_path / "here")
     models = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("here", "there")]
     assert models[0] == models[1]

@@ -6,9 +6,8 @@ node with `partition-id=i` and `num-partitions=n` holds the clients i, i + n, i 
 
 from __future__ import annotations
 
-import tempfile
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from logging import getLogger
@@ -16,21 +15,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord
+from flwr.app import Context, Message, MetricRecord
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
-from safetensors.torch import load_file
 
 from adafed.aggregate import Aggregate
-from adafed.client import Assignment, Report
 from adafed.cohort import Sampler
 from adafed.errors import AdafedError
-from adafed.executors.station import MeasureUnit, Part, Personal, Station, TrainUnit, one_thread
-from adafed.files import save_tensors
+from adafed.executors.station import Station, one_thread
 from adafed.flower.client import reply
-from adafed.flower.replies import ACCURACY, AFTER, CLIENT, LOSS, RUNNING, SAMPLES, STEPS, Reply
+from adafed.flower.replies import CLIENT, LOSS, SAMPLES, Reply
 from adafed.flower.strategy import FairStrategy
+from adafed.flower.work import RESTARTED, evaluated, layout, parts, prefix, trained
 from adafed.metrics import improvement
 from adafed.records import Evaluation, RoundRecord
 from adafed.runs.config import Config, config_from, load_config
@@ -39,7 +35,6 @@ from adafed.server import Server, ServerState
 
 log = getLogger("flwr")
 Settings = dict[str, Any]
-RESTARTED = "personal-restarted"
 
 
 def experiment_server(experiment: str | Path | Config, **settings: Any) -> ServerApp:
@@ -71,13 +66,13 @@ def experiment_client(experiment: str | Path | Config, **settings: Any) -> Clien
     def train(message: Message, context: Context) -> Message:
         config, told = _told(experiment, context, settings)
         with one_thread():
-            return reply(message, _trained(_station(config), message, context, told.get("personal-dir")))
+            return reply(message, trained(_station(config), message, context, told.get("personal-dir")))
 
     @app.evaluate()
     def evaluate(message: Message, context: Context) -> Message:
         config, told = _told(experiment, context, settings)
         with one_thread():
-            return reply(message, _evaluated(_station(config), message, context, told.get("personal-dir")))
+            return reply(message, evaluated(_station(config), message, context, told.get("personal-dir")))
 
     return app
 
@@ -100,8 +95,7 @@ def run_experiment(
     kept = RunDirectory.opened(directory, config, station.federation, grouped=1)
     try:
         strategy = ExperimentStrategy(config, station, _Watched(kept, watch), nodes, evaluate_every)
-        first = station.initial
-        strategy.start(grid, _record(station, first), num_rounds=config.rounds, timeout=timeout)
+        strategy.start(grid, layout(station).record(station.initial), num_rounds=config.rounds, timeout=timeout)
         assert strategy.state is not None
         kept.finish(station.model, strategy.state)
         return strategy.state
@@ -120,7 +114,7 @@ class ExperimentStrategy(FairStrategy):
             loss=config.server.loss,
             local_lr=config.local.rate,
             min_available_nodes=nodes or len(federation.ids),
-            statistics=[name for name, _ in _buffers(station)],
+            statistics=[one.name for one in layout(station).statistics],
             evaluate_every=evaluate_every,
             checkpoint=keeper,
         )
@@ -209,130 +203,6 @@ class _Watched:
             self.watch(record)
 
 
-# The client's side
-
-
-def _trained(station: Station, message: Message, context: Context, folder: Any) -> dict[str, Any]:
-    config, orders = station.config, _orders(message)
-    round_ = int(orders["server-round"])
-    received = _flat(station, message.content.array_records["arrays"])
-    lr, told = config.local.rate(round_), config.server.loss
-    content: dict[str, Any] = {}
-    clients, shares, lasts = orders["clients"], orders["shares"], orders["personal"]
-    for client, share, last in zip(clients, shares, lasts, strict=True):
-        work = Assignment(int(client), round_, lr, float(share))
-        row = torch.zeros(1, station.width)
-        with _PersonalModel(context, int(client), int(last), folder) as own:
-            personal = (own.moved_in(round_),) if config.ditto else ()
-            # The loss and the accuracy of the received model always travel along: they cost no phase of their own.
-            (report,) = station.train(TrainUnit((work,), (0,), True, told == "after", personal), received, row)
-            restarted = own.restarted if config.ditto else False
-        content[f"update:{client}"] = _record(station, row[0])
-        content[f"metrics:{client}"] = MetricRecord(_numbers(report) | {RESTARTED: int(restarted)})
-    return content
-
-
-def _evaluated(station: Station, message: Message, context: Context, folder: Any) -> dict[str, Any]:
-    config, orders = station.config, _orders(message)
-    parameters = _flat(station, message.content.array_records["arrays"])
-    content: dict[str, Any] = {}
-    for client, last in zip(orders["clients"], orders["personal"], strict=True):
-        numbers: dict[str, Any] = {CLIENT: int(client)}
-        for personal in (False, True) if config.ditto else (False,):
-            with _PersonalModel(context, int(client), int(last), folder) as own:
-                measured: tuple[Part, ...] = parts(config) if personal else (*parts(config), "train")
-                for part in measured:
-                    source = (Personal(own.source()),) if personal else ()
-                    (score,) = station.measure(MeasureUnit((int(client),), part, source), parameters)
-                    found = {SAMPLES: score.samples, LOSS: score.loss, ACCURACY: score.accuracy}
-                    told = {prefix(part, personal) + key: value for key, value in found.items()}
-                    numbers |= {key: value for key, value in told.items() if value is not None}
-        content[f"metrics:{client}"] = MetricRecord(numbers)
-    return content
-
-
-class _PersonalModel:
-    """Ditto's model of one client. It lives in Flower's `Context.state`, which never leaves the node.
-
-    That state ends with the run. A node that is given a `personal-dir` also keeps a file, so that a server which starts
-    again finds the clients' models as of its own last round.
-    """
-
-    def __init__(self, context: Context, client: int, last: int, folder: Any) -> None:
-        self.state = context.state
-        self.client = client
-        self.last = last
-        self.key = f"personal:{client}"
-        self.kept = Path(str(folder)) if folder else None
-        self.restarted = False
-        self._target: Path | None = None
-
-    def __enter__(self) -> _PersonalModel:
-        self._scratch = tempfile.TemporaryDirectory(prefix="adafed-")
-        self.folder = self.kept or Path(self._scratch.name)
-        self.folder.mkdir(parents=True, exist_ok=True)
-        return self
-
-    def __exit__(self, failed: object, *_: object) -> None:
-        if failed is None and self._target is not None:
-            self.state[self.key] = ArrayRecord({"personal": Array(load_file(self._target)["personal"].numpy())})
-            self.state[f"{self.key}:round"] = MetricRecord({"round": self._round})
-            for file in self.folder.glob(f"{self.client}-*.safetensors"):
-                if int(file.stem.partition("-")[2]) < self.last:
-                    file.unlink(missing_ok=True)
-        self._scratch.cleanup()
-
-    def source(self) -> str | None:
-        """A file with the model as of the server's last round with this client; None for the first model."""
-        if self.last == 0:
-            return None
-        file = self._file(self.last)
-        remembered = self.state.metric_records.get(f"{self.key}:round", MetricRecord()).get("round")
-        if file.exists() and remembered != self.last:
-            return str(file)
-        if self.key in self.state.array_records:
-            own = torch.from_numpy(self.state.array_records[self.key]["personal"].numpy())
-            save_tensors(file, {"personal": own})
-            return str(file)
-        self.restarted = True
-        return None
-
-    def moved_in(self, round: int) -> Personal:
-        self._round, self._target = round, self._file(round)
-        return Personal(self.source(), str(self._target))
-
-    def _file(self, round: int) -> Path:
-        return self.folder / f"{self.client}-{round}.safetensors"
-
-
-def _numbers(report: Report) -> dict[str, Any]:
-    found = {
-        CLIENT: report.client,
-        SAMPLES: report.samples,
-        STEPS: report.steps,
-        RUNNING: report.running,
-        LOSS: report.before.loss if report.before else None,
-        ACCURACY: report.before.accuracy if report.before else None,
-        AFTER: report.after.loss if report.after else None,
-    }
-    return {key: value for key, value in found.items() if value is not None}
-
-
-# Both sides
-
-
-def _orders(message: Message) -> Mapping[str, Any]:
-    return message.content.config_records["config"]
-
-
-def parts(config: Config) -> tuple[Part, ...]:
-    return ("test", "validation") if config.split.validation > 0 else ("test",)
-
-
-def prefix(part: str, personal: bool) -> str:
-    return f"{'personal-' if personal else ''}{part}-"
-
-
 def _held(context: Context, clients: int) -> list[int]:
     node = context.node_config
     if "partition-id" not in node or "num-partitions" not in node:
@@ -359,25 +229,3 @@ def _station(config: Config) -> Station:
 @lru_cache(maxsize=1)
 def _stations(toml: str) -> Station:
     return Station(config_from(tomllib.loads(toml)))
-
-
-def _buffers(station: Station) -> Iterator[tuple[str, torch.Tensor]]:
-    return ((name, one) for name, one in station.model.module.named_buffers() if one.is_floating_point())
-
-
-def _shapes(station: Station) -> dict[str, tuple[int, ...]]:
-    """In the order of the flat vector."""
-    return station.model.shapes | {name: tuple(buffer.shape) for name, buffer in _buffers(station)}
-
-
-def _record(station: Station, flat: torch.Tensor) -> ArrayRecord:
-    arrays, start = {}, 0
-    for name, shape in _shapes(station).items():
-        count = int(torch.Size(shape).numel())
-        arrays[name] = Array(flat[start : start + count].numpy().reshape(shape))
-        start += count
-    return ArrayRecord(arrays)
-
-
-def _flat(station: Station, record: ArrayRecord) -> torch.Tensor:
-    return torch.cat([torch.from_numpy(record[name].numpy()).reshape(-1) for name in _shapes(station)])

@@ -28,10 +28,8 @@ from adafed.flower.arrays import Arrays
 from adafed.flower.checkpoint import Checkpoints, Keeper
 from adafed.flower.replies import (
     ACCURACY,
-    AFTER,
     LOSS,
     LOSSES,
-    RUNNING,
     SAMPLES,
     Limits,
     Reply,
@@ -42,9 +40,10 @@ from adafed.flower.replies import (
     screened,
     suffixes,
 )
+from adafed.flower.reporting import diagnostics, fairness_metrics, participants, recorded
 from adafed.flower.roster import Roster
 from adafed.optimizers import ServerOptimizer, optimizer
-from adafed.records import Evaluation, Participant, RoundRecord
+from adafed.records import Evaluation, RoundRecord
 from adafed.runs.config import CohortSection
 from adafed.schedules import Schedule, schedule
 from adafed.server import Server, ServerState
@@ -216,8 +215,10 @@ class FairStrategy(Strategy):
         self._silent(found, {node_of(message, limits.sent) for message in messages})
         self.roster.learn(found.replies)
         outcome, skipped = self._aggregate(found.replies, server_round)
-        self.record = self._recorded(found, outcome, skipped, server_round)
-        for participant in self.record.participants:
+        members = participants(found, outcome, self.name_of)
+        rates = self._local_lr(server_round) or 0.0, self.server.rate_of(server_round)
+        self.record = recorded(server_round, *rates, members, outcome, skipped)
+        for participant in members:
             if participant.dropped:
                 log.warning("round %d: client %s left out: %s", server_round, participant.client, participant.dropped)
         for stranger in found.strangers:
@@ -227,7 +228,7 @@ class FairStrategy(Strategy):
         self.state = self.stepped(found.replies, outcome, server_round)
         if outcome is None:
             return None, None
-        metrics = _diagnostics(found.replies, outcome, len(found.refused) + len(found.strangers))
+        metrics = diagnostics(found.replies, outcome, len(found.refused) + len(found.strangers))
         return self.arrays.record(self.state.parameters), metrics
 
     def stepped(self, replies: list[Reply], outcome: Aggregate | None, round: int) -> ServerState:
@@ -313,7 +314,7 @@ class FairStrategy(Strategy):
         evaluations = self.evaluations()
         if self.record is not None:
             self.record = replace(self.record, evaluations=evaluations)
-        return _fairness(evaluations) if evaluations else None
+        return fairness_metrics(evaluations[0]) if evaluations else None
 
     def evaluations(self) -> tuple[Evaluation, ...]:
         """The last evaluation's numbers, client by client."""
@@ -355,13 +356,7 @@ class FairStrategy(Strategy):
         """Over the clients that have registered so far."""
         if self.sampler is not None:
             return self.sampler
-        known = self.roster.samples
-        count = max(known) + 1
-        section = CohortSection(fraction=self.fraction_train)
-        if sorted(known) == list(range(count)):
-            ids = tuple(str(client) for client in range(count))
-            return Sampler(section, ids, np.array([known[client] for client in range(count)]), self.seed)
-        return _Sparse(section, known, self.seed)
+        return _Ranked(CohortSection(fraction=self.fraction_train), self.roster.samples, self.seed)
 
     def _message(
         self, kind: str, node: int, arrays: ArrayRecord, config: ConfigRecord, more: dict[str, Any], round: int
@@ -399,40 +394,9 @@ class FairStrategy(Strategy):
                     found.refused[client] = "no connected node holds it"
             found.refused.update(dict.fromkeys(self._cohort.lost, "did not answer"))
 
-    def _recorded(self, found: Screened, outcome: Aggregate | None, skipped: str | None, t: int) -> RoundRecord:
-        participants = {client: Participant(self.name_of(client), dropped=why) for client, why in found.refused.items()}
-        for k, reply in enumerate(found.replies):
-            name = self.name_of(reply.client)
-            dropped = outcome.diagnostics.dropped.get(name) if outcome else None
-            participants[reply.client] = Participant(
-                client=name,
-                samples=reply.samples,
-                steps=reply.steps,
-                before=reply.number(LOSS),
-                after=reply.number(AFTER),
-                running=reply.number(RUNNING),
-                accuracy=reply.number(ACCURACY),
-                coefficient=float(outcome.coefficients[k]) if outcome else None,
-                rate=float(outcome.diagnostics.rates[k]) if outcome and not dropped else None,
-                dropped=dropped,
-            )
-        diagnostics = outcome.diagnostics if outcome else None
-        return RoundRecord(
-            round=t,
-            local_lr=self._local_lr(t) or 0.0,
-            rate=self.server.rate_of(t),
-            participants=tuple(participants[client] for client in sorted(participants)),
-            norm=diagnostics.norm if diagnostics else None,
-            mean_norm=diagnostics.mean_norm if diagnostics else None,
-            condition=diagnostics.condition if diagnostics else None,
-            negative=diagnostics.negative if diagnostics else None,
-            skipped=skipped,
-            notes=diagnostics.notes if diagnostics else {},
-        )
 
-
-class _Sparse(Sampler):
-    """For ids that are not 0, 1, 2, ...: cohorts are drawn from their ranks."""
+class _Ranked(Sampler):
+    """Ids need not be 0, 1, 2, ...: cohorts are drawn from their ranks."""
 
     def __init__(self, section: CohortSection, known: dict[int, int], seed: int) -> None:
         self.clients = sorted(known)
@@ -452,43 +416,6 @@ class _Sparse(Sampler):
 def _note(where: dict[int, MetricRecord], round: int, metrics: MetricRecord | None) -> None:
     if metrics is not None:
         where[round] = metrics
-
-
-def _diagnostics(replies: list[Reply], outcome: Aggregate, refused: int) -> MetricRecord:
-    """The round in numbers; lists are in the order of `client-ids`."""
-    found = outcome.diagnostics
-    metrics: dict[str, Any] = {
-        "clients": len(replies) - len(found.dropped),
-        "left-out": refused + len(found.dropped),
-        "norm": found.norm,
-        "mean-norm": found.mean_norm,
-        "negative": found.negative,
-        "client-ids": [reply.client for reply in replies],
-        "coefficients": [float(one) for one in outcome.coefficients],
-        "rates": [float(one) for one in found.rates],
-    }
-    if found.condition is not None:
-        metrics["condition"] = float(found.condition)
-    losses = [reply.number(LOSS) for reply in replies]
-    known = [loss for loss in losses if loss is not None]
-    if len(known) == len(losses):
-        metrics |= {"losses": known, "mean-loss": sum(known) / len(known), "worst-loss": max(known)}
-    return MetricRecord(metrics)
-
-
-def _fairness(evaluations: tuple[Evaluation, ...]) -> MetricRecord:
-    """The first evaluation's clients one by one, and how evenly they are served."""
-    scored = [score for _, score in evaluations[0].scores if score.accuracy is not None]
-    fairness = evaluations[0].fairness
-    return MetricRecord({
-        "client-ids": [score.client for score in scored],
-        "accuracies": [float(score.accuracy or 0.0) for score in scored],
-        "mean": fairness.mean,
-        "std": fairness.std,
-        "worst-10": fairness.worst_10,
-        "best-10": fairness.best_10,
-        "angle": fairness.angle,
-    })  # fmt: skip
 
 
 def _rule(given: str | Rule) -> Rule:
