@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from logging import WARNING, getLogger
 from pathlib import Path
 
@@ -33,11 +34,10 @@ def simulate_on_ray(
     watch: Callable[[RoundRecord], None] | None = None,
 ) -> None:
     """Run or continue the experiment with `nodes` virtual SuperNodes, by default one for each client."""
-    try:
-        import ray  # noqa: F401
-        from flwr.simulation import run_simulation
-    except ModuleNotFoundError as error:
-        raise AdafedError(f"Flower's simulation engine needs ray ({error}); pip install 'adafed[flower]'") from None
+    if find_spec("ray") is None:
+        raise AdafedError("Flower's simulation engine needs ray; pip install 'adafed[flower]'")
+    from flwr.simulation import run_simulation  # takes seconds
+
     count = nodes or len(open_from(config).ids)
     path = Path(directory).resolve()
     app = ServerApp()
@@ -67,12 +67,11 @@ def _calm() -> Iterator[None]:
     level, before = logger.level, {key: os.environ.get(key) for key in QUIET}
     os.environ.update({key: os.environ.get(key, value) for key, value in QUIET.items()})
     logger.setLevel(WARNING)
-    deprecated = _without_deprecations
-    logger.addFilter(deprecated)
+    logger.addFilter(_without_deprecations)
     try:
         yield
     finally:
-        logger.removeFilter(deprecated)
+        logger.removeFilter(_without_deprecations)
         logger.setLevel(level)
         for key, value in before.items():
             if value is None:

@@ -92,4 +92,5 @@ def _numbers(report: Report) -> dict[str, Any]:
 
 
 def _orders(message: Message) -> Mapping[str, Any]:
-    return message.content.config_records["config"]
+    orders: Mapping[str, Any] = message.content.config_records["config"]
+    return orders
