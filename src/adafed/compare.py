@@ -16,7 +16,8 @@ from pathlib import Path
 from adafed.errors import AdafedError
 from adafed.records import RoundRecord
 from adafed.report.tables import Column, Row, Table, cells
-from adafed.runs.config import Config, config_from, merged, parse_settings
+from adafed.runs.config import Config, config_from, load_config, merged, parse_settings
+from adafed.runs.directory import require_same
 from adafed.runs.store import Store
 from adafed.runs.summary import PERCENT, RunSummary, column, label
 from adafed.simulate import simulate
@@ -83,7 +84,15 @@ def run_all(runs: Sequence[Run], watch: Watch, *, jobs: int = 1) -> None:
 
 
 def finished(run: Run) -> bool:
-    return last_round(run) >= run.config.rounds
+    """Whether there is nothing left to train. What another experiment left in its place is not taken for it."""
+    last = last_round(run)
+    if last == 0:
+        return False
+    require_same(run.directory, load_config(run.directory / "config.toml"), run.config)
+    if last > run.config.rounds:
+        raise AdafedError(f"{run.directory} holds {last} rounds, more than the {run.config.rounds} asked for; "
+                          "choose another directory")  # fmt: skip
+    return last == run.config.rounds
 
 
 def last_round(run: Run) -> int:

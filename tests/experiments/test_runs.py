@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from adafed.cli import app
 from adafed.compare import run_all
+from adafed.errors import AdafedError
 from adafed.reproduce import Request, planned_for, targets
 from adafed.runs.summary import summarise
 
@@ -59,6 +60,15 @@ def test_the_same_command_twice_gives_the_same_table(data: Path, tmp_path: Path)
     first, second = (table(smoke("femnist-original", tmp_path / where)) for where in "ab")
     again = table(smoke("femnist-original", tmp_path / "a"))
     assert first == second == again
+
+
+def test_runs_of_another_experiment_are_not_taken_for_ones_own(data: Path, tmp_path: Path) -> None:
+    table(smoke("fashion", tmp_path, methods=["FedAvg"]))
+    other = Request("fashion", "smoke", ["FedAvg"], out=tmp_path, verify=False, settings=["local.lr=0.2"])
+    with pytest.raises(AdafedError, match=r"local\.lr was 0\.1 and is now 0\.2"):
+        table(other)
+    with pytest.raises(AdafedError, match="holds 3 rounds, more than the 2 asked for"):
+        table(smoke("fashion", tmp_path, methods=["FedAvg"], rounds=2))
 
 
 def test_a_sweep_over_gamma(data: Path, tmp_path: Path) -> None:

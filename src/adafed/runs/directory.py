@@ -158,7 +158,7 @@ class RunDirectory:
         described = self.path / "run.json"
         if described.exists() and (self.path / "config.toml").exists():
             before = json.loads(described.read_text())
-            _require_same(self.path, load_config(self.path / "config.toml"), self.config)
+            require_same(self.path, load_config(self.path / "config.toml"), self.config)
             if before["data"]["checksum"] != facts["data"]["checksum"]:  # type: ignore[index]
                 raise AdafedError(
                     f"{self.path} was begun on other data (checksum {before['data']['checksum'][:12]}, "
@@ -201,7 +201,8 @@ def _read(file: Path) -> ServerState:
         return ServerState.unpacked(tensors, content.metadata()["state"])
 
 
-def _require_same(path: Path, old: Config, new: Config) -> None:
+def require_same(path: Path, old: Config, new: Config) -> None:
+    """Complain if two configurations are of different experiments; how long and where they run does not count."""
     before, now = ({k: v for k, v in c.to_dict().items() if k not in FREE_TO_CHANGE} for c in (old, new))
     different = _difference(before, now)
     if different is not None:
