@@ -399,6 +399,17 @@ def test_a_node_that_has_gone_is_not_waited_for(caplog: pytest.LogCaptureFixture
     assert "round 2: client 1 left out: no connected node holds it" in caplog.text
 
 
+def test_a_straggler_past_the_timeout_is_back_in_the_next_round(caplog: pytest.LogCaptureFixture) -> None:
+    late = iter([True, False])
+    result, _ = run(
+        FairStrategy("adafed", fraction_train=0.99),
+        rounds=2,
+        spoil=lambda client, reply: None if client == 1 and next(late) else reply,
+    )
+    assert [result.train_metrics_clientapp[t]["client-ids"] for t in (1, 2)] == [[0, 2, 3], [0, 1, 2, 3]]
+    assert "round 1: client 1 left out: no reply within 5 s" in caplog.text
+
+
 def test_a_client_that_raises_is_named(caplog: pytest.LogCaptureFixture) -> None:
     def broken(model: torch.nn.Module, data: Any, config: Mapping[str, Any]) -> None:
         if len(data[1]) == SIZES[3]:
