@@ -1,0 +1,97 @@
+"""What the commands share: consoles, options, the progress display, and printing."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table as RichTable
+
+from adafed.errors import AdafedError
+
+WIDE = 160  # columns where nobody is watching: a table in a log must not lose its cells
+console = Console(width=None if sys.stdout.isatty() else WIDE)
+errors = Console(stderr=True, width=None if sys.stderr.isatty() else WIDE)
+
+
+class Form(StrEnum):
+    """How a table is printed."""
+
+    table = "table"
+    markdown = "markdown"
+    latex = "latex"
+    csv = "csv"
+
+
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Set any key of the experiment, as in rule.gamma=5. Repeatable."),
+]
+Experiment = Annotated[Path, typer.Argument(metavar="EXPERIMENT.toml", help="See docs/configuration.md.")]
+Profile = Annotated[str | None, typer.Option(help="One of the experiment's profiles.")]
+Workers = Annotated[
+    int | None,
+    typer.Option(min=0, help="Worker processes; 0 works in this one. The result is the same to the bit."),
+]
+Seeds = Annotated[str | None, typer.Option(help="Seeds, as in 0,1,2. Default: the experiment's own.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress display.")]
+Printed = Annotated[Form, typer.Option("--format", "-f", help="How to print the table.")]
+
+
+class Progress:
+    """The progress display together with the Ctrl-C that lets a round end."""
+
+    def __init__(self, quiet: bool) -> None:
+        from adafed.report.progress import Display, stop_after_the_round
+
+        self._display = Display(errors, quiet=quiet)
+        self._stop = stop_after_the_round(errors)
+
+    def __enter__(self) -> tuple[Any, Any]:
+        return self._display.__enter__(), self._stop.__enter__()
+
+    def __exit__(self, *given: Any) -> None:
+        self._stop.__exit__(*given)
+        self._display.__exit__(*given)
+
+
+def print_table(table: Any, form: Form) -> None:
+    if form is Form.table:
+        console.print(table.rich())
+    else:
+        sys.stdout.write(table.rendered(form.value))
+
+
+def print_rows(title: str, heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+    table = RichTable(title=title, title_justify="left", show_lines=False)
+    for head in heads:
+        table.add_column(head, overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
+
+
+def workers_setting(workers: int | None) -> list[str]:
+    return [] if workers is None else [f"run.workers={workers}"]
+
+
+def require_known(names: list[str] | None, there: dict[str, Any]) -> bool:
+    for name in names or []:
+        if name not in there:
+            raise AdafedError(f"--method is {name!r}; the experiment has {', '.join(there) or 'none'}")
+    return True
+
+
+def seeds_from(text: str | None, default: tuple[int, ...]) -> list[int]:
+    return list(default) if text is None else numbers_from(text, "--seeds", int)
+
+
+def numbers_from(text: str, option: str, kind: Any) -> list[Any]:
+    try:
+        return [kind(word) for word in text.split(",")]
+    except ValueError:
+        raise AdafedError(f"{option} is {text!r}; it must be numbers with commas between, as in 0,1,2") from None

@@ -1,0 +1,216 @@
+"""Many runs: the demo, comparisons, hyper-parameter search, and the paper's tables and figures."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import tomllib
+from enum import StrEnum
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from adafed.commands.shared import (
+    Experiment,
+    Form,
+    Printed,
+    Profile,
+    Progress,
+    Quiet,
+    Seeds,
+    Settings,
+    Workers,
+    console,
+    errors,
+    numbers_from,
+    print_rows,
+    print_table,
+    require_known,
+    seeds_from,
+    workers_setting,
+)
+from adafed.errors import AdafedError
+
+
+class Target(StrEnum):
+    """What `tune` looks for."""
+
+    mean = "mean"
+    worst_10 = "worst_10"
+    both = "both"
+
+
+def demo(workers: Workers = None, quiet: Quiet = False) -> None:
+    """Digits over 20 clients, FedAvg against AdaFed: a fairness table in under a minute, no download."""
+    from adafed.compare import comparison, planned
+    from adafed.runs.summary import summarise
+    from adafed.study import study_from
+
+    study = study_from(tomllib.loads(files("adafed").joinpath("demo.toml").read_text()), "demo")
+    settings = [f"run.workers={0 if workers is None else workers}"]
+    with tempfile.TemporaryDirectory(prefix="adafed-demo-") as folder:
+        runs = planned(study, study.seeds, settings, Path(folder))
+        watched(runs, quiet=quiet, jobs=1)
+        found = [(run.method, summarise(run.directory)) for run in runs]
+        console.print(comparison(study.title, found, study.columns, tail=True, notes=study.notes).rich())
+    console.print("Next: [bold]adafed list rules[/bold]; your own data: [bold]adafed run experiment.toml[/bold].")
+
+
+def compare(
+    experiment: Experiment,
+    methods: Annotated[list[str] | None, typer.Option("--method", "-m", help="Only these of its [methods].")] = None,
+    rules: Annotated[
+        list[str] | None,
+        typer.Option("--rule", "-r", metavar="RULE[:OPTIONS]", help="Add a rule, as in adafed:gamma=5,hull=simplex."),
+    ] = None,
+    seeds: Seeds = None,
+    settings: Settings = None,
+    profile: Profile = None,
+    out: Annotated[Path | None, typer.Option(help="Where the runs go. Default: runs/NAME.")] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Runs at a time, each in a process of its own.")] = 1,
+    workers: Workers = None,
+    tail: Annotated[bool, typer.Option("--tail", help="Average over the last tenth of the rounds.")] = False,
+    form: Printed = Form.table,
+    quiet: Quiet = False,
+) -> None:
+    """Several methods, several seeds, one table: mean and standard deviation over seeds, best and second best marked.
+
+    All methods see the same split, the same first model and the same cohorts at a given seed. Runs that are there
+    already are read, not repeated.
+    """
+    from adafed.compare import comparison, method_from, planned
+    from adafed.runs.summary import summarise
+    from adafed.study import load_study
+
+    study = load_study(experiment, profile)
+    chosen = {name: study.methods[name] for name in methods or []} if require_known(methods, study.methods) else {}
+    added = dict(method_from(text) for text in rules or [])
+    study = study.with_methods((chosen if methods else ({} if rules else study.methods)) | added)
+    if not study.methods:
+        raise AdafedError(f"{experiment} has no [methods]; name rules with --rule, as in --rule fedavg --rule adafed")
+    runs = planned(study, seeds_from(seeds, study.seeds), [*(settings or []), *workers_setting(workers)],
+                   out or Path("runs") / (study.name if profile is None else f"{study.name}-{profile}"))  # fmt: skip
+    stopped = watched(runs, quiet=quiet, jobs=jobs)
+    found = [(one.method, summarise(one.directory)) for one in runs if (one.directory / "rounds.sqlite").exists()]
+    print_table(comparison(study.title or study.name, found, study.columns, tail=tail, notes=study.notes), form)
+    if stopped:
+        errors.print("stopped; the same command goes on where it was", style="yellow")
+        raise typer.Exit(130)
+
+
+def tune(
+    experiment: Experiment,
+    rule: Annotated[str | None, typer.Option(help="The rule to tune. Default: the experiment's own.")] = None,
+    objective: Annotated[Target, typer.Option(help="What to maximise on the validation split.")] = Target.worst_10,
+    trials: Annotated[int | None, typer.Option(min=1, help="Pick so many points by Optuna; default: all.")] = None,
+    rates: Annotated[str | None, typer.Option(help="Server rates, the same for every rule, as in 0.3,1,3.")] = None,
+    seeds: Annotated[str, typer.Option(help="Seeds for tuning; not the ones you report.")] = "1000",
+    settings: Settings = None,
+    profile: Profile = None,
+    out: Annotated[Path | None, typer.Option(help="Where the trials go. Default: runs/NAME-tune/RULE.")] = None,
+    workers: Workers = None,
+    form: Printed = Form.table,
+    quiet: Quiet = False,
+) -> None:
+    """Search a rule's grid from the paper times one grid of server rates, the same for every rule.
+
+    The choice is made on the validation split. With [bold]--objective both[/bold] mean accuracy and worst 10 % are two
+    objectives, and the trials that no other beats in both are marked.
+    """
+    from adafed.study import load_study
+    from adafed.tune import RATES
+
+    study = load_study(experiment, profile)
+    own = [] if rule is None else [f"rule.name={rule}"]
+    config = study.config(None, None, [*own, *(settings or []), *workers_setting(workers)])
+    where = out or Path("runs") / f"{study.name}-tune" / config.rule.name
+    given = RATES if rates is None else tuple(numbers_from(rates, "--rates", float))
+    searched(config, where, quiet, form, objective=objective.value, seeds=numbers_from(seeds, "--seeds", int),
+              rates=given, trials=trials)  # fmt: skip
+
+
+def reproduce(
+    name: Annotated[str | None, typer.Argument(help="A table or figure of the paper; --list shows them.")] = None,
+    listed: Annotated[bool, typer.Option("--list", help="Every table and figure, its data and its cost.")] = False,
+    profile: Annotated[str, typer.Option(help="paper, laptop or another of the experiment's profiles.")] = "laptop",
+    methods: Annotated[list[str] | None, typer.Option("--method", "-m", help="Only these rows. Repeatable.")] = None,
+    seeds: Seeds = None,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Instead of the profile's.")] = None,
+    sweep: Annotated[bool, typer.Option("--gamma-sweep", help="AdaFed for every gamma of the paper's grid.")] = False,
+    tuned: Annotated[str | None, typer.Option("--tune", metavar="METHOD", help="Search the paper's grid.")] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="Where the data sets are. Default: ADAFED_DATA.")] = None,
+    download: Annotated[bool, typer.Option("--download", help="Fetch the data from its publisher.")] = False,
+    verify: Annotated[bool, typer.Option("--verify/--no-verify", help="Insist on the published files.")] = True,
+    settings: Settings = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Runs at a time, each in a process of its own.")] = 1,
+    workers: Workers = None,
+    out: Annotated[Path | None, typer.Option(help="Where the runs go. Default: runs/reproduce/NAME-PROFILE.")] = None,
+    form: Printed = Form.table,
+    quiet: Quiet = False,
+) -> None:
+    """Run one table or figure of the paper and print our numbers beside the printed ones.
+
+    Printed numbers that cannot be true are marked and explained. The same command goes on where it was stopped.
+    """
+    from adafed import reproduce as work
+
+    if data_dir is not None:
+        os.environ["ADAFED_DATA"] = str(data_dir.expanduser().absolute())
+    if listed or name is None:
+        print_rows("tables and figures; hours for one seed on two cores", *work.listing())
+        return
+    changes = [*(settings or []), *workers_setting(workers)]
+    request = work.Request(name, profile, methods, seeds_from(seeds, ()), rounds, changes, out, sweep, download, verify)
+    if tuned is not None:
+        config, grid, where = work.tuning(request, tuned)
+        searched(config, where, quiet, form, grid=grid, rates=(config.server.rate,))
+        return
+    plan = work.planned_for(request)
+    for line in plan.notes:
+        errors.print(line, style="yellow")
+    stopped = watched(plan.runs, quiet=quiet, jobs=jobs)
+    for table in plan.tables():
+        print_table(table, form)
+    if stopped:
+        errors.print("stopped; the same command goes on where it was", style="yellow")
+        raise typer.Exit(130)
+    for path in plan.drawn():
+        console.print(str(path))
+
+
+def searched(config: Any, where: Path, quiet: bool, form: Form, **search: Any) -> None:
+    """A hyper-parameter search under the display, then its table and the best choice as settings."""
+    from adafed.tune import search_table, tune
+
+    with Progress(quiet) as (display, stopped):
+
+        def watch(choice: dict[str, float], seed: int, record: Any) -> None:
+            told = ", ".join(f"{key.partition('.')[2]}={value:g}" for key, value in choice.items())
+            display.show(f"{told}, seed {seed}", config.rounds, record.round, record)
+            if stopped:
+                raise KeyboardInterrupt
+
+        found = tune(config, where, watch=watch, **search)
+    print_table(search_table(found, search.get("objective", "worst_10")), form)
+    for best in found.best:
+        console.print("  ".join(f"--set {key}={value:g}" for key, value in best.choice.items()), style="bold")
+
+
+def watched(runs: Any, *, quiet: bool, jobs: int) -> bool:
+    """Do the runs under one display. True if Ctrl-C ended it."""
+    from adafed.compare import run_all
+
+    with Progress(quiet) as (display, stopped):
+
+        def watch(one: Any, round_: int, record: Any) -> None:
+            display.show(f"{one.method}, seed {one.config.seed}", one.config.rounds, round_, record)
+            if stopped:
+                raise KeyboardInterrupt
+
+        try:
+            run_all(runs, watch, jobs=jobs)
+        except KeyboardInterrupt:
+            return True
+    return False

@@ -1,0 +1,150 @@
+"""One run: train it, go on with it, look at it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from adafed.commands.shared import (
+    Experiment,
+    Form,
+    Printed,
+    Profile,
+    Progress,
+    Quiet,
+    Settings,
+    Workers,
+    console,
+    errors,
+    print_table,
+    workers_setting,
+)
+from adafed.errors import AdafedError
+
+
+class Engine(StrEnum):
+    """Where clients train."""
+
+    local = "local"
+    flower = "flower"
+
+
+def run(
+    experiment: Experiment,
+    settings: Settings = None,
+    method: Annotated[str | None, typer.Option(help="One of the experiment's [methods].")] = None,
+    profile: Profile = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Instead of the experiment's seed.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Run directory. Default: runs/NAME/METHOD-seed-N.")] = None,
+    workers: Workers = None,
+    quiet: Quiet = False,
+    go_on: Annotated[bool, typer.Option("--continue", help="Continue the run directory if it is there.")] = False,
+    engine: Annotated[Engine, typer.Option(help="The simulator of this package, or Flower's, on Ray.")] = Engine.local,
+    nodes: Annotated[int | None, typer.Option(min=1, help="Flower's nodes. Default: one a client.")] = None,
+) -> None:
+    """Train one experiment and print its fairness.
+
+    Everything is saved after every round. Ctrl-C stops after the round under way; [bold]adafed resume[/bold] goes on,
+    to the same bits as if it had never stopped.
+    """
+    from adafed.runs.summary import label
+    from adafed.study import load_study
+
+    config = load_study(experiment, profile).config(method, seed, [*(settings or []), *workers_setting(workers)])
+    directory = out or Path("runs") / config.name / f"{(method or label(config)).replace('/', '-')}-seed-{config.seed}"
+    if (directory / "run.json").exists() and not go_on:
+        raise AdafedError(f"{directory} holds a run already; adafed resume {directory}, or choose another with --out")
+    if engine is Engine.flower:
+        _train_on_flower(config, directory, nodes, quiet)
+    else:
+        _train(config, directory, quiet)
+
+
+def resume(
+    directory: Annotated[Path, typer.Argument(help="The run directory.")],
+    rounds: Annotated[int | None, typer.Option(min=1, help="Train to this round instead.")] = None,
+    workers: Workers = None,
+    quiet: Quiet = False,
+) -> None:
+    """Go on with a run that was stopped or killed."""
+    from adafed.runs.config import load_config
+
+    if not (directory / "config.toml").exists():
+        raise AdafedError(f"{directory} is not a run directory: it has no config.toml")
+    settings = workers_setting(workers) + ([] if rounds is None else [f"rounds={rounds}"])
+    _train(load_config(directory / "config.toml", settings), directory, quiet)
+
+
+def show(
+    directories: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Run directories.")],
+    part: Annotated[str, typer.Option(help="test or validation.")] = "test",
+    worst: Annotated[int, typer.Option(min=0, help="How many of the worst clients to list, for one run.")] = 10,
+    tail: Annotated[bool, typer.Option("--tail", help="Average over the last tenth of the rounds.")] = False,
+    form: Printed = Form.table,
+) -> None:
+    """Look at runs: one in detail with its worst clients, or several in one table."""
+    from adafed.compare import comparison
+    from adafed.report.clients import worst_clients
+    from adafed.runs.summary import COLUMNS, USUAL, summarise
+
+    if part not in ("test", "validation"):
+        raise AdafedError(f"--part is {part!r}; it must be test or validation")
+    found = [summarise(directory, part) for directory in directories]
+    alone = len(found) == 1
+    names = [one.label if alone else f"{one.label}, seed {one.config.seed}" for one in found]
+    columns = tuple(COLUMNS) if alone and form is not Form.table else USUAL
+    title = f"{found[0].path}: round {found[0].rounds} of {found[0].config.rounds}" if alone else ""
+    print_table(comparison(title, list(zip(names, found, strict=True)), columns, tail=tail), form)
+    if alone and worst and form is Form.table:
+        print_table(worst_clients(directories[0], worst, part), form)
+
+
+def _train(config: Any, directory: Path, quiet: bool) -> None:
+    """One run to its end or to Ctrl-C, then its fairness."""
+    from adafed.runs.summary import label
+    from adafed.simulate import Simulation
+
+    name = f"{label(config)}, seed {config.seed}"
+    with Progress(quiet) as (display, stopped), Simulation(config, directory=directory) as simulation:
+        if simulation.state.round:
+            errors.print(f"going on after round {simulation.state.round}")
+        for record in simulation.rounds():
+            display.show(name, config.rounds, record.round, record)
+            if record.skipped:
+                errors.print(f"round {record.round} changed nothing: {record.skipped}", style="yellow")
+            if stopped:
+                break
+        last = simulation.state.round
+    if last < config.rounds:
+        errors.print(f"stopped after round {last}; go on with: adafed resume {directory}", style="yellow")
+        raise typer.Exit(130)
+    _finished(config, directory, quiet)
+
+
+def _train_on_flower(config: Any, directory: Path, nodes: int | None, quiet: bool) -> None:
+    """The same on Flower's simulation engine. Killed or interrupted, --continue goes on after the last saved round."""
+    from adafed.flower import need_flower
+    from adafed.report.progress import Display
+    from adafed.runs.summary import label
+
+    need_flower()
+    from adafed.flower.ray import simulate_on_ray
+
+    name = f"{label(config)}, seed {config.seed}"
+    with Display(errors, quiet=quiet) as display:
+        simulate_on_ray(config, directory, nodes=nodes,
+                        watch=lambda record: display.show(name, config.rounds, record.round, record))  # fmt: skip
+    _finished(config, directory, quiet)
+
+
+def _finished(config: Any, directory: Path, quiet: bool) -> None:
+    from adafed.compare import comparison
+    from adafed.runs.summary import USUAL, label, summarise
+
+    if not quiet:
+        name = f"{label(config)}, seed {config.seed}"
+        console.print(comparison(name, [(label(config), summarise(directory))], USUAL).rich())
+        console.print(f"saved in {directory}")
