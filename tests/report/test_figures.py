@@ -96,7 +96,7 @@ def test_the_same_numbers_give_the_same_files(panel: Panel, tmp_path: Path) -> N
 
 
 def test_lines_differ_without_colour() -> None:
-    methods = ["FedAvg", "q-FFL", "FedMGDA+", "FedFA", "TERM", "Ditto", "AdaFed as printed", "AdaFed"]
+    methods = ["FedAvg", "q-FFL", "FedMGDA+", "FedFA", "AFL", "TERM", "Ditto", "AdaFed as printed", "AdaFed"]
     looks = style.look(methods)
     assert len({look["marker"] for look in looks.values()}) == len(methods)
     assert len({str(look["linestyle"]) for look in looks.values()}) == len(methods)

@@ -9,11 +9,13 @@ from pathlib import Path
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from adafed.errors import AdafedError
 from adafed.records import RoundRecord
 from adafed.report.figures import Panel
 from adafed.report.figures.style import COLOURS, PAGE, Vector, look, smooth, spaced
+from adafed.runs.config import load_config
 from adafed.runs.store import Store
 
 Read = Callable[[Path], tuple[Vector, Vector]]
@@ -21,9 +23,7 @@ Read = Callable[[Path], tuple[Vector, Vector]]
 
 def rho(panels: Sequence[Panel]) -> Figure:
     """rho_t of every method, as a moving mean: of ten clients in a round it can only be a multiple of 10 %."""
-    figure = _lines(panels, _rho, "clients that improved, %", smoothed=True)
-    figure.axes[0].set_title(figure.axes[0].get_title() + " (moving means)")
-    return figure
+    return _lines(panels, _rho, "clients that improved, % (moving mean)", smoothed=True)
 
 
 def accuracy(panels: Sequence[Panel]) -> Figure:
@@ -43,7 +43,8 @@ def losses(panels: Sequence[Panel]) -> Figure:
         axes.set_title(panel.title)
         axes.set_xlabel("round")
         axes.set_ylabel("training loss")
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, 1.06 * max(values.max() for _, values in chosen.values()))
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.legend()
     return figure
 
@@ -62,6 +63,7 @@ def norms(panels: Sequence[Panel]) -> Figure:
                 axes.plot(rounds, smooth(values), color=COLOURS[0], linewidth=1.4)
             axes.set_title(f"{panel.title}: {case}", fontsize=7)
             axes.set_ylim(0, 1.05)
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         row[0].set_ylabel(r"$\|d_t\|$ / max")
     for axes in grid[-1]:
         axes.set_xlabel("round")
@@ -84,16 +86,24 @@ def _lines(panels: Sequence[Panel], read: Read, label: str, *, smoothed: bool) -
         axes.set_title(panel.title)
         axes.set_xlabel("round")
         axes.set_ylabel(label)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     if not shown:
         raise AdafedError("there is nothing to draw: no run has a round yet")
     figure.legend(
         [shown[method] for method in methods if method in shown],
-        [method for method in methods if method in shown],
+        [_named(method, panels) for method in methods if method in shown],
         loc="outside lower center",
         ncols=4,
         handlelength=3.2,
     )
     return figure
+
+
+def _named(method: str, panels: Sequence[Panel]) -> str:
+    """A method that serves every client its own model says so: it is no rival of the others."""
+    directories = [directory for panel in panels for directory in panel.runs.get(method, [])]
+    personal = any(load_config(directory / "config.toml").ditto is not None for directory in directories)
+    return f"{method} (own models)" if personal else method
 
 
 def _axes(figure: Figure, count: int) -> list[Axes]:

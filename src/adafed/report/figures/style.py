@@ -17,10 +17,12 @@ FORMATS = ("png", "svg", "pdf")
 COLUMN, PAGE = 3.4, 7.0  # inches: a column and a page of a paper
 
 # Okabe and Ito's colours, ordered so that neighbours differ in lightness too.
-COLOURS = ("#000000", "#D55E00", "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#7F7F7F")
-DASHES: tuple[Any, ...] = ("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)), (0, (7, 2)), (0, (3, 1)), (0, (1, 3)))
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-HATCHES = ("", "////", "....", "\\\\\\\\", "xxxx")
+COLOURS = ("#000000", "#D55E00", "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#7F7F7F", "#8B4513", "#6A5ACD")
+DASHES: tuple[Any, ...] = (
+    "-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)), (0, (7, 2)), (0, (3, 1)), (0, (1, 3)), (0, (9, 1, 2, 1)),
+    (0, (2, 2)),
+)  # fmt: skip
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
 LAST = "AdaFed"  # drawn in black and on top wherever it is
 
 
