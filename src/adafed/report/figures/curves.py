@@ -23,7 +23,7 @@ Read = Callable[[Path], tuple[Vector, Vector]]
 
 def rho(panels: Sequence[Panel]) -> Figure:
     """rho_t of every method, as a moving mean: of ten clients in a round it can only be a multiple of 10 %."""
-    return _lines(panels, _rho, "clients that improved, % (moving mean)", smoothed=True)
+    return _lines(panels, _rho, "improved, % (moving mean)", smoothed=True)
 
 
 def accuracy(panels: Sequence[Panel]) -> Figure:

@@ -19,7 +19,7 @@ BINS = np.arange(0.0, 101.0, 5.0)
 def draw(panels: Sequence[Panel]) -> Figure:
     """One method below the other on the same axis: overlapping bars cannot be told apart in grey."""
     (panel,) = panels
-    figure = Figure(figsize=(COLUMN, 0.6 + 0.85 * len(panel.runs)), layout="constrained")
+    figure = Figure(figsize=(COLUMN, 0.7 + 1.0 * len(panel.runs)), layout="constrained")
     grid = figure.subplots(len(panel.runs), 1, squeeze=False, sharex=True, sharey=True)[:, 0]
     looks = look(list(panel.runs))
     for axes, (method, directories) in zip(grid, panel.runs.items(), strict=True):
@@ -27,10 +27,9 @@ def draw(panels: Sequence[Panel]) -> Figure:
         style = looks[method]
         axes.hist(values, bins=BINS, color="0.82", edgecolor=style["color"], linewidth=0.8)
         axes.axvline(values.mean(), color=style["color"], linestyle="--", linewidth=1.0)
-        told = f"{method}\nmean {values.mean():.1f}, σ {values.std():.1f}"
-        axes.text(0.02, 0.93, told, transform=axes.transAxes, va="top", fontsize=7)
+        axes.set_title(f"{method}: mean {values.mean():.1f}, σ {values.std():.1f}", loc="left", fontsize=7)
         axes.set_ylabel("clients")
-    grid[0].set_title(panel.title)
+    figure.suptitle(panel.title, fontsize=8)
     grid[-1].set_xlabel("test accuracy, %")
     return figure
 
