@@ -73,9 +73,7 @@ def test_sampling_floor_is_what_equal_clients_show() -> None:
     assert m.floor == pytest.approx(m.std, rel=0.05)
 
 
-@pytest.mark.parametrize(
-    ("clients", "five", "ten"), [(1, 1, 1), (20, 1, 2), (21, 2, 3), (100, 5, 10), (140, 7, 14)]
-)
+@pytest.mark.parametrize(("clients", "five", "ten"), [(1, 1, 1), (20, 1, 2), (21, 2, 3), (100, 5, 10), (140, 7, 14)])
 def test_tails_hold_the_ceiling_of_their_share(clients: int, five: int, ten: int) -> None:
     a = np.arange(clients) / clients
     assert worst(a, 5) == near(a[:five].mean())

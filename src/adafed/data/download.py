@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import IO, Protocol
 from urllib.parse import urlsplit
 
-from adafed.version import __version__
 from adafed.errors import AdafedError
+from adafed.version import __version__
 
 _BLOCK = 1 << 18
 
