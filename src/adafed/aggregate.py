@@ -18,7 +18,7 @@ from adafed.algebra.gram import NOT_FINITE, ZERO, gram_screened, screen
 from adafed.algebra.products import length, products
 from adafed.algebra.rows import Rows, Updates
 from adafed.algebra.weighted_sum import weighted_sum
-from adafed.errors import AdafedError
+from adafed.errors import AdafedError, NoClientLeft
 from adafed.server_rules.base import Answer, Facts, Matrix, Numbers, Rule, Vector
 
 Values = Sequence[float | None] | np.ndarray[Any, Any] | torch.Tensor
@@ -114,7 +114,7 @@ def aggregate(
     kept = [k for k in range(count) if k not in dropped]
     if not kept and ZERO not in dropped.values():
         told = "; ".join(f"client {facts.clients[k]}: {reason}" for k, reason in dropped.items())
-        raise AdafedError(f"no client is left to aggregate: {told}")
+        raise NoClientLeft(f"no client is left to aggregate: {told}")
     if kept:
         with one_blas_thread():  # K x K is too small for more, and a busy machine makes them wait for each other
             answer = rule.answer(_narrowed(facts, kept, norms, matrix), state.numbers)

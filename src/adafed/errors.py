@@ -3,3 +3,7 @@
 
 class AdafedError(ValueError):
     """Bad input, told in one sentence; the command line prints it without a traceback and exits with 2."""
+
+
+class NoClientLeft(AdafedError):
+    """Every client of a round was dropped: the round can be skipped, the model is as it was."""

@@ -11,11 +11,10 @@ import numpy as np
 import torch
 
 from adafed.aggregate import Aggregate, aggregate
-from adafed.algebra.blocks import one_blas_thread
 from adafed.client import Assignment, Report
 from adafed.cohort import Cohort, Sampler
 from adafed.data.base import Federation
-from adafed.errors import AdafedError
+from adafed.errors import NoClientLeft
 from adafed.executors.pool import open_executor
 from adafed.executors.station import MeasureUnit, Part, Personal, Station, TrainUnit
 from adafed.metrics import improvement
@@ -125,22 +124,19 @@ class Simulation:
         if not reports:
             return None, "no client answered" if cohort.clients else "no client has joined yet"
         try:
-            with one_blas_thread():  # a small solve on several threads waits for them longer than it computes
-                outcome = aggregate(
-                    self.server.rule,
-                    self.executor.updates.rows(len(reports), self.state.length),
-                    losses=[report.told_loss(self.config.server.loss) for report in reports],
-                    sizes=[report.samples for report in reports],
-                    accuracies=None if reports[0].before is None else [_accuracy(report) for report in reports],
-                    clients=[self.ids[report.client] for report in reports],
-                    round=t,
-                    local_lr=self.config.local.rate(t),
-                    federation=len(self.ids),
-                    state=self.state.rule_state,
-                )
-        except AdafedError as error:
-            if "no client is left" not in str(error):
-                raise
+            outcome = aggregate(
+                self.server.rule,
+                self.executor.updates.rows(len(reports), self.state.length),
+                losses=[report.told_loss(self.config.server.loss) for report in reports],
+                sizes=[report.samples for report in reports],
+                accuracies=None if reports[0].before is None else [_accuracy(report) for report in reports],
+                clients=[self.ids[report.client] for report in reports],
+                round=t,
+                local_lr=self.config.local.rate(t),
+                federation=len(self.ids),
+                state=self.state.rule_state,
+            )
+        except NoClientLeft as error:
             return None, str(error)
         return outcome, None
 

@@ -22,10 +22,10 @@ from flwr.serverapp.strategy import Result, Strategy
 
 from adafed.aggregate import Aggregate, aggregate
 from adafed.cohort import Cohort, Sampler
-from adafed.errors import AdafedError
+from adafed.errors import AdafedError, NoClientLeft
 from adafed.executors.station import Scores
 from adafed.flower.arrays import Arrays
-from adafed.flower.checkpoint import Checkpoints, Keeper
+from adafed.flower.checkpoint import Keeper, StateKeeper
 from adafed.flower.replies import (
     ACCURACY,
     LOSS,
@@ -99,7 +99,7 @@ class FairStrategy(Strategy):
         self.local_lr = local_lr
         self.statistics = statistics
         self.evaluate_every = evaluate_every
-        self.keeper: Keeper | None = Checkpoints(checkpoint) if isinstance(checkpoint, str | Path) else checkpoint
+        self.keeper: Keeper | None = StateKeeper(checkpoint) if isinstance(checkpoint, str | Path) else checkpoint
         self.handshake = fraction_train < 1
         self.sampler: Sampler | None = None
         self.timeout = 3600.0
@@ -265,9 +265,7 @@ class FairStrategy(Strategy):
                 federation=None if self.sampler is None else len(self.sampler.sizes),
                 state=self.state.rule_state,
             )
-        except AdafedError as error:
-            if "no client is left" not in str(error):
-                raise
+        except NoClientLeft as error:
             return None, str(error)
         return outcome, None
 

@@ -19,21 +19,18 @@ import platform
 import tempfile
 from importlib.metadata import version
 from pathlib import Path
-from time import monotonic
 from typing import IO, Any
-
-from safetensors import SafetensorError, safe_open
 
 from adafed.data.base import Federation
 from adafed.errors import AdafedError
 from adafed.files import full_disk_in_a_sentence, save_tensors, write_whole
 from adafed.layout import FlatModule
 from adafed.records import RoundRecord
+from adafed.runs.checkpoints import Checkpoints
 from adafed.runs.config import Config, load_config
 from adafed.runs.store import Store
 from adafed.server import ServerState
 
-KEPT = 2  # checkpoints: the newest, and one more should a power cut have torn it
 DURABLE_EVERY = 30.0  # seconds between checkpoints that wait for the disk
 FREE_TO_CHANGE = ("run", "rounds")  # sections and keys that a resumed run may set anew
 
@@ -47,7 +44,7 @@ class RunDirectory:
         self.store: Store | None = None
         self._lock: IO[str] | None = None
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
-        self._durable = monotonic()
+        self._checkpoints: Checkpoints | None = None
         self._personal = path / "personal" if path else None
         self._named: dict[str, int] = {}  # the personal models that the newest checkpoint names
         self._superseded: list[Path] = []  # and those that only the one before it does
@@ -61,8 +58,8 @@ class RunDirectory:
                 directory._scratch = tempfile.TemporaryDirectory(prefix="adafed-")
                 directory._personal = Path(directory._scratch.name)
             return directory
+        directory._checkpoints = Checkpoints(directory.path / "checkpoints", DURABLE_EVERY)
         with full_disk_in_a_sentence(directory.path):
-            (directory.path / "checkpoints").mkdir(parents=True, exist_ok=True)
             (directory.path / "personal").mkdir(exist_ok=True)
         directory._take_lock()
         try:
@@ -77,14 +74,9 @@ class RunDirectory:
         """The newest whole checkpoint; rows and files of later rounds are removed. None for a new run."""
         if self.path is None:
             return None
-        state = None
-        for file in sorted(self._checkpoints(), reverse=True):
-            try:
-                state = _read(file)
-                break
-            except (SafetensorError, OSError, ValueError, KeyError):
-                file.unlink()  # torn by a power cut: the one before it is whole
         assert self.store is not None
+        assert self._checkpoints is not None
+        state = self._checkpoints.newest()
         self.store.forget_after(state.round if state else 0)
         self._sweep(state)
         self._named = state.personal if state else {}
@@ -99,15 +91,9 @@ class RunDirectory:
         """Rows first, checkpoint last."""
         if self.path is not None:
             assert self.store is not None
+            assert self._checkpoints is not None
             self.store.add(record)
-            now = monotonic()
-            durable = now - self._durable > DURABLE_EVERY
-            tensors, numbers = state.packed()
-            target = self.path / "checkpoints" / f"round-{state.round:08d}.safetensors"
-            save_tensors(target, tensors, {"state": numbers}, durable=durable)
-            self._durable = now if durable else self._durable
-            for old in sorted(self._checkpoints())[:-KEPT]:
-                old.unlink()
+            self._checkpoints.add(state)
         if self._personal is not None and self.config.ditto:
             self._drop_old_personal(state)
 
@@ -129,10 +115,6 @@ class RunDirectory:
             self._lock = None
         if self._scratch is not None:
             self._scratch.cleanup()
-
-    def _checkpoints(self) -> list[Path]:
-        assert self.path is not None
-        return list((self.path / "checkpoints").glob("round-*.safetensors"))
 
     def _take_lock(self) -> None:
         assert self.path is not None
@@ -193,12 +175,6 @@ class RunDirectory:
         for file in self._superseded:
             file.unlink(missing_ok=True)
         self._superseded = []
-
-
-def _read(file: Path) -> ServerState:
-    with safe_open(file, framework="pt") as content:
-        tensors = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118  # not a dict
-        return ServerState.unpacked(tensors, content.metadata()["state"])
 
 
 def require_same(path: Path, old: Config, new: Config) -> None:

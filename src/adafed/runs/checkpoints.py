@@ -1,0 +1,48 @@
+"""The server's state on disk after every round: each file whole or not at all, the last two kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from time import monotonic
+
+from safetensors import SafetensorError, safe_open
+
+from adafed.files import full_disk_in_a_sentence, save_tensors
+from adafed.server import ServerState
+
+KEPT = 2  # the newest, and one more should a power cut have torn it
+
+
+class Checkpoints:
+    """A folder of states. A file waits for the disk, which a power cut needs, at most every `durable_every` seconds."""
+
+    def __init__(self, folder: str | Path, durable_every: float = 0.0) -> None:
+        self.folder = Path(folder)
+        self._durable_every = durable_every
+        self._last_durable = monotonic()
+        with full_disk_in_a_sentence(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+
+    def newest(self) -> ServerState | None:
+        """The newest whole one; None where there is none."""
+        for file in reversed(self.files()):
+            try:
+                with safe_open(file, framework="pt") as content:
+                    tensors = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118  # not a dict
+                    return ServerState.unpacked(tensors, content.metadata()["state"])
+            except (SafetensorError, OSError, ValueError, KeyError):
+                file.unlink()  # torn by a power cut: the one before it is whole
+        return None
+
+    def add(self, state: ServerState) -> None:
+        tensors, numbers = state.packed()
+        file = self.folder / f"round-{state.round:08d}.safetensors"
+        now = monotonic()
+        durable = now - self._last_durable >= self._durable_every
+        save_tensors(file, tensors, {"state": numbers}, durable=durable)
+        self._last_durable = now if durable else self._last_durable
+        for old in self.files()[:-KEPT]:
+            old.unlink()
+
+    def files(self) -> list[Path]:
+        return sorted(self.folder.glob("round-*.safetensors"))
