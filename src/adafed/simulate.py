@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from adafed.aggregate import Aggregate, aggregate
+from adafed.algebra.blocks import walking_with
 from adafed.client import Assignment, Report
 from adafed.cohort import Cohort, Sampler
 from adafed.data.base import Federation
@@ -124,18 +125,19 @@ class Simulation:
         if not reports:
             return None, "no client answered" if cohort.clients else "no client has joined yet"
         try:
-            outcome = aggregate(
-                self.server.rule,
-                self.executor.updates.rows(len(reports), self.state.length),
-                losses=[report.told_loss(self.config.server.loss) for report in reports],
-                sizes=[report.samples for report in reports],
-                accuracies=None if reports[0].before is None else [_accuracy(report) for report in reports],
-                clients=[self.ids[report.client] for report in reports],
-                round=t,
-                local_lr=self.config.local.rate(t),
-                federation=len(self.ids),
-                state=self.state.rule_state,
-            )
+            with walking_with(self.executor.processes):
+                outcome = aggregate(
+                    self.server.rule,
+                    self.executor.updates.rows(len(reports), self.state.length),
+                    losses=[report.told_loss(self.config.server.loss) for report in reports],
+                    sizes=[report.samples for report in reports],
+                    accuracies=None if reports[0].before is None else [_accuracy(report) for report in reports],
+                    clients=[self.ids[report.client] for report in reports],
+                    round=t,
+                    local_lr=self.config.local.rate(t),
+                    federation=len(self.ids),
+                    state=self.state.rule_state,
+                )
         except NoClientLeft as error:
             return None, str(error)
         return outcome, None

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 import torch
@@ -29,9 +30,11 @@ def block_length(count: int) -> int:
 
 
 def in_order(task: Callable[[int, int], Result], rows: Rows, span: int, at_most: int | None = None) -> Iterator[Result]:
-    """Run task(start, stop) for each span of columns on torch's number of threads; the results come in order."""
+    """Run task(start, stop) for each span of columns on torch's number of threads, or on that of `walking_with`; the
+    results come in order."""
     starts = range(0, rows.length, span)
-    workers = min(torch.get_num_threads() if rows.on_cpu else 1, len(starts), os.cpu_count() or 1)
+    threads = _threads.get() or torch.get_num_threads()
+    workers = min(threads if rows.on_cpu else 1, len(starts), os.cpu_count() or 1)
     if at_most is not None:
         workers = max(1, min(workers, at_most))
     with one_blas_thread():
@@ -47,6 +50,19 @@ def in_order(task: Callable[[int, int], Result], rows: Rows, span: int, at_most:
                 waiting.append(pool.submit(task, start, min(start + span, rows.length)))
             while waiting:
                 yield waiting.popleft().result()
+
+
+_threads: ContextVar[int | None] = ContextVar("threads", default=None)
+
+
+@contextmanager
+def walking_with(threads: int) -> Iterator[None]:
+    """Another number of threads for the walk than torch has: the server may use cores whose workers are waiting."""
+    token = _threads.set(threads)
+    try:
+        yield
+    finally:
+        _threads.reset(token)
 
 
 _blas_lock = threading.Lock()
