@@ -29,7 +29,7 @@ KEEPER = """
 import json, os, signal, sys, time
 import torch
 torch.set_num_threads(1)
-from adafed.runs import directory, store
+from adafed.runs import checkpoints, directory, store
 from adafed.executors import station
 from adafed import files
 from adafed.runs.config import load_config
@@ -41,9 +41,9 @@ def die(*_):
 def arm(name, nth):
     owner, attribute, when = {
         "rows committed": (store.Store, "add", "after"),
-        "checkpoint half written": (directory, "save_tensors", "half"),
-        "checkpoint before its rename": (directory, "save_tensors", "rename"),
-        "checkpoint renamed": (directory, "save_tensors", "after"),
+        "checkpoint half written": (checkpoints, "save_tensors", "half"),
+        "checkpoint before its rename": (checkpoints, "save_tensors", "rename"),
+        "checkpoint renamed": (checkpoints, "save_tensors", "after"),
         "personal model renamed": (station, "save_tensors", "after"),
         "personal model before its rename": (station, "save_tensors", "rename"),
         "old personal models removed": (directory.RunDirectory, "_drop_old_personal", "after"),
