@@ -58,11 +58,11 @@ class Case:
 
 CASES = {
     "a": Case("MLP 3072-200-100-10, 10 of 100 clients, 400 samples, batch 64",
-              {"name": "mlp", "hidden": [200, 100]}, (3072,), 10, 100, 10, 400, 64, 1, 0.6, 3),
+              {"name": "mlp", "hidden": [200, 100]}, (3072,), 10, 100, 10, 400, 64, 1, 0.6, 10),
     "b": Case("CNN 32/64 5x5, 512, 62 on 28x28, 50 clients, 100 samples, batch 32, two epochs",
               {"name": "cnn"}, (1, 28, 28), 62, 50, 50, 100, 32, 2, 0.65, 1),
     "c": Case("MLP 64-64-10, 100 clients, 20 samples, batch 10",
-              {"name": "mlp", "hidden": [64]}, (64,), 10, 100, 100, 20, 10, 1, 0.15, 30),
+              {"name": "mlp", "hidden": [64]}, (64,), 10, 100, 100, 20, 10, 1, 0.15, 60),
 }  # fmt: skip
 LEARNING_RATE = 0.01
 
