@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +14,9 @@ from adafed.algebra.gram import screen
 from adafed.algebra.rows import Rows
 
 Vector = npt.NDArray[np.float64]
+
+
+PIECE = 2**18  # numbers widened to float64 at a time
 
 
 class Products(NamedTuple):
@@ -60,8 +64,14 @@ def products(rows: Rows, direction: torch.Tensor | None = None) -> Products:
 
 
 def length(vector: torch.Tensor) -> float:
-    """The Euclidean length, summed in float64 and relative to the largest entry if its square leaves the range."""
-    largest = float(vector.detach().abs().max())
-    if 0 < largest < 1e-140 or 1e140 < largest < np.inf:
-        return largest * length(vector.detach().double() / largest)
-    return float(torch.linalg.vector_norm(vector.detach(), dtype=torch.float64))
+    """The Euclidean length, summed in float64 piece by piece, and relative to the largest entry where squares of
+    float64 would leave their range."""
+    total = 0.0
+    for piece in torch.split(vector.detach(), PIECE):
+        wide = piece.double()
+        total += float(wide @ wide)
+    if vector.dtype == torch.float64 and not 1e-280 < total < 1e280:
+        largest = float(vector.detach().abs().max())
+        if 0.0 < largest < np.inf and largest != 1.0:
+            return largest * length(vector.detach() / largest)
+    return math.sqrt(total)
