@@ -186,8 +186,8 @@ def measure(case: Case, repeats: int, workers: int) -> tuple[dict[str, Entrant],
         for _ in range(repeats):
             for entrant in entrants.values():
                 entrant.timed(case.rounds)
-        here.close()  # type: ignore[attr-defined]  # generators: this ends their workers
-        saved.close()  # type: ignore[attr-defined]
+        here.close()  # ends their workers
+        saved.close()
     return entrants, shares
 
 

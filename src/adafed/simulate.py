@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
@@ -30,7 +30,7 @@ MEASURED_TOGETHER = 1024  # samples of neighbouring clients measured in one go
 
 def simulate(
     config: Config, *, directory: str | Path | None = None, federation: Federation | None = None
-) -> Iterator[RoundRecord]:
+) -> Generator[RoundRecord, None, None]:
     """Run the experiment and yield each round's record as it ends.
 
     With a `directory` every round is saved there, and a directory that holds rounds already is continued, to the same

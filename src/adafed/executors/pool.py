@@ -24,8 +24,8 @@ from adafed.executors.shared import SharedRows
 from adafed.executors.station import MeasureUnit, Scores, Station, TrainUnit, one_thread
 from adafed.runs.config import Config
 
-# What a step frees the next one asks for again. glibc would give it back to the system in between, and fetching it
-# page by page cost a worker a tenth of its time.
+# What a step frees the next one asks for again. glibc would give it back to the system in between and have it fetched
+# anew, page by page.
 KEPT_MEMORY = {
     "MALLOC_TRIM_THRESHOLD_": str(2**30),
     "MALLOC_MMAP_THRESHOLD_": str(2**30),
