@@ -13,7 +13,8 @@ from torch import nn
 
 from adafed.client import Assignment, LocalTrainer, LocalTraining, Samples
 from adafed.layout import FlatModule
-from adafed.together import GROUP, Layers, group_size, groups, train_together
+from adafed.losses import Loss
+from adafed.together import GROUP, group_size, groups, train_together
 
 HOW = LocalTraining(epochs=2, batch_size=4, momentum=0.5, weight_decay=0.1, mu=0.3, loss="cross-entropy", seed=1)
 
@@ -53,12 +54,13 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
 
 
 @pytest.mark.parametrize("loss", ["cross-entropy", "double-softmax"])
+@pytest.mark.parametrize("how", [HOW, replace(HOW, momentum=0.0, weight_decay=0.0)], ids=["extras", "plain"])
 @pytest.mark.parametrize("batch_size", [4, None])
 @pytest.mark.parametrize("name", MODELS)
-def test_together_is_alone_to_rounding(name: str, batch_size: int | None, loss: str) -> None:
+def test_together_is_alone_to_rounding(name: str, batch_size: int | None, how: LocalTraining, loss: Loss) -> None:
     torch.manual_seed(0)
     model = FlatModule(MODELS[name]())
-    how = replace(HOW, batch_size=batch_size, loss=loss)
+    how = replace(how, batch_size=batch_size, loss=loss)
     received = model.vector.clone()
     data = [Samples(torch.randn(10, 6), torch.randint(0, 3, (10,))) for _ in range(4)]
     work = [Assignment(client, 3, 0.1, 0.9) for client in (2, 5, 7, 11)]
@@ -70,15 +72,6 @@ def test_together_is_alone_to_rounding(name: str, batch_size: int | None, loss: 
         assert running[k].item() == pytest.approx(alone, rel=1e-5)
         mine = torch.cat([parameter[k].reshape(-1) for parameter in trained])
         assert torch.allclose(mine, model.vector[: model.length], atol=1e-5)
-
-
-def test_the_written_out_gradient_is_taken_where_it_holds() -> None:
-    inputs = torch.zeros(2, 5, 6)
-    assert Layers.of(MODELS["relu"](), inputs) is not None
-    assert Layers.of(MODELS["tanh, nested"](), inputs) is not None
-    assert Layers.of(MODELS["relu"](), torch.zeros(2, 5, 2, 3)) is not None
-    assert Layers.of(MODELS["tanh, nested"](), torch.zeros(2, 5, 2, 3)) is None
-    assert Layers.of(Own(), inputs) is None
 
 
 def test_who_is_trained_together() -> None:

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
-import torch.nn.functional as F
 
+from adafed.layers import Layers
 from adafed.layout import FlatModule
+from adafed.losses import Loss, sample_losses
 from adafed.randomness import client_word, permutations
 
-Loss = Literal["cross-entropy", "double-softmax"]
 EVALUATION_BATCH = 512
 GRADIENT_BATCH = 1024  # a full batch is taken in pieces of this size, whose gradients add up
 
@@ -31,6 +30,11 @@ class LocalTraining:
     mu: float
     loss: Loss
     seed: int
+
+    @property
+    def plain(self) -> bool:
+        """SGD without momentum or weight decay."""
+        return not (self.momentum or self.weight_decay)
 
     def steps(self, samples: int) -> int:
         batch = self.batch_size or samples
@@ -83,13 +87,6 @@ class Report:
         return measured.loss
 
 
-def sample_losses(outputs: torch.Tensor, targets: torch.Tensor, loss: Loss) -> torch.Tensor:
-    """`double-softmax` feeds probabilities where logits belong, as the code behind FedFV's public records does."""
-    if loss == "double-softmax":
-        outputs = F.softmax(outputs, dim=-1)
-    return F.cross_entropy(outputs, targets, reduction="none")
-
-
 @torch.no_grad()
 def measure(model: FlatModule, inputs: torch.Tensor, targets: torch.Tensor, loss: Loss) -> torch.Tensor:
     """For every sample its loss and whether it was right, n x 2 in float64, with the model as it stands."""
@@ -127,20 +124,29 @@ def batches(how: LocalTraining, work: Assignment, samples: int) -> Iterator[torc
             yield batch
 
 
-def gradients(model: FlatModule, data: Samples, batch: torch.Tensor, loss: Loss) -> tuple[list[torch.Tensor], float]:
-    """The gradient of the batch's mean loss, and that loss."""
+def pieces(data: Samples, batch: torch.Tensor) -> Iterator[Samples]:
+    """The batch's samples, GRADIENT_BATCH at a time; all of them in their own order, as then there is no need to
+    gather them."""
+    for start in range(0, len(batch), GRADIENT_BATCH):
+        stop = start + GRADIENT_BATCH
+        chosen = slice(start, stop) if len(batch) == len(data) else batch[start:stop]
+        yield Samples(data.inputs[chosen], data.targets[chosen])
+
+
+def gradients(
+    model: FlatModule, data: Samples, batch: torch.Tensor, loss: Loss, layers: Layers | None = None
+) -> tuple[list[torch.Tensor], float]:
+    """The gradient of the batch's mean loss, and that loss; by `layers` where the module is written out."""
     total: list[torch.Tensor] = []
     value = 0.0
-    whole = len(batch) == len(data)
-    for piece in torch.split(batch, GRADIENT_BATCH):
-        if whole and len(piece) == len(data):  # GD: in the samples' own order, nothing to gather
-            inputs, targets = data.inputs, data.targets
+    for piece in pieces(data, batch):
+        if layers is None:
+            mean = sample_losses(model.module(piece.inputs), piece.targets, loss).sum() / len(batch)
+            grads = list(torch.autograd.grad(mean, model.trained, materialize_grads=True))
         else:
-            inputs, targets = data.inputs[piece], data.targets[piece]
-        mean = sample_losses(model.module(inputs), targets, loss).sum() / len(batch)
-        grads = torch.autograd.grad(mean, model.trained, materialize_grads=True)
+            grads, mean = layers.gradients(model.trained, piece.inputs, piece.targets, loss, len(batch))
         value += mean.item()
-        total = list(torch._foreach_add(total, grads)) if total else list(grads)
+        total = list(torch._foreach_add(total, grads)) if total else grads
     return total, value
 
 
@@ -207,12 +213,18 @@ class LocalTrainer:
         if model.random:
             torch.manual_seed(client_word(how.seed, work.round, work.client))
         pulled_to = None if anchor is None else self._trained(anchor)
+        layers = Layers.of(model, data.inputs)
         momenta: list[torch.Tensor] = []
         steps, running = 0, 0.0
         for batch in batches(how, work, len(data)):
-            grads, value = gradients(model, data, batch, how.loss)
-            running += value
             steps += 1
+            if layers is not None and how.plain and len(batch) <= GRADIENT_BATCH:
+                (one,) = pieces(data, batch)
+                loss = layers.step(model.trained, one.inputs, one.targets, how.loss, lr, pulled_to, pull)
+                running += loss.item()
+                continue
+            grads, value = gradients(model, data, batch, how.loss, layers)
+            running += value
             with torch.no_grad():
                 descend(model.trained, grads, momenta, pulled_to, how, lr, pull)
         return steps, running / steps

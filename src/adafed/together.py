@@ -10,16 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from torch import nn
 
-from adafed.client import Assignment, LocalTraining, Samples, descend, sample_losses
+from adafed.client import Assignment, LocalTraining, Samples, descend
+from adafed.layers import KNOWN, Layers, row, tied
 from adafed.layout import FlatModule
+from adafed.losses import Loss, sample_losses
 from adafed.randomness import permutations
 
 SMALL = 200_000  # parameters; above it the arithmetic outweighs the calls
 GROUP = 50  # clients in a batch: enough to hide the calls, and a cohort of 100 still feeds two workers
-_ACTIVATIONS = (nn.ReLU, nn.Tanh, nn.Sigmoid)
-_BATCHED = (nn.Linear, nn.Flatten, nn.Identity, nn.Sequential, *_ACTIVATIONS)
 
 
 def group_size(together: str | int, model: FlatModule) -> int:
@@ -27,13 +26,13 @@ def group_size(together: str | int, model: FlatModule) -> int:
 
     A module with a `forward` of its own may do what vmap cannot, so it is asked for by number only.
     """
-    plain = all(type(m) in _BATCHED for m in model.module.modules() if not list(m.children()))
-    tied = len(list(model.module.named_parameters(remove_duplicate=False))) > len(model.parameters)
-    if together == "never" or not plain or tied or model.statistics or len(model.trained) < len(model.parameters):
+    plain = all(type(m) in KNOWN for m in model.module.modules() if not list(m.children()))
+    whole = not model.statistics and len(model.trained) == len(model.parameters)
+    if together == "never" or not plain or tied(model) or not whole:
         return 1
     if isinstance(together, int):
         return together
-    return GROUP if model.length <= SMALL and _row(model.module) is not None else 1
+    return GROUP if model.length <= SMALL and row(model.module) is not None else 1
 
 
 def groups(clients: Sequence[int], samples: Sequence[int], shares: Sequence[float], size: int) -> list[list[int]]:
@@ -54,7 +53,8 @@ def train_together(
     count, samples = data.targets.shape
     first = work[0]
     stacked = [view.expand(count, *view.shape).clone() for view in model.views(received.detach())]
-    gradients = Layers.of(model.module, data.inputs) or Vectorised(model)
+    layers = Layers.of(model, data.inputs, stacked=True)
+    gradients = Vectorised(model).gradients if layers is None else layers.gradients
     own = torch.arange(count, device=received.device)[:, None]
     anchor = [parameter.clone() for parameter in stacked] if how.mu else None
     momenta: list[torch.Tensor] = []
@@ -70,94 +70,16 @@ def train_together(
         for batch in torch.split(order.to(received.device), how.batch_size or samples, dim=1):
             if done == left:
                 break
-            grads, each = gradients(stacked, data.inputs[own, batch], data.targets[own, batch], how)
-            running += each
+            inputs, targets = data.inputs[own, batch], data.targets[own, batch]
             done += 1
+            if layers is not None and how.plain:
+                running += layers.step(stacked, inputs, targets, how.loss, first.lr, anchor, how.mu)
+                continue
+            grads, each = gradients(stacked, inputs, targets, how.loss, targets.shape[1])
+            running += each
             with torch.no_grad():
                 descend(stacked, grads, momenta, anchor, how, first.lr, how.mu)
     return stacked, done, running / done
-
-
-def mean_losses(outputs: torch.Tensor, targets: torch.Tensor, how: LocalTraining) -> torch.Tensor:
-    """Each client's mean loss. The gradient of their sum holds every client's own."""
-    return sample_losses(outputs.flatten(0, 1), targets.flatten(), how.loss).view(targets.shape).mean(dim=1)
-
-
-class Layers:
-    """Linear layers and activations in a row, their gradient written out: autograd would cost as much again."""
-
-    def __init__(self, layers: list[nn.Module]) -> None:
-        self.layers = layers
-
-    @classmethod
-    def of(cls, module: nn.Module, inputs: torch.Tensor) -> Layers | None:
-        """None where the module is not such a row for these inputs (clients, samples, ...)."""
-        layers = _row(module)
-        if layers is None:
-            return None
-        flat = inputs.dim() == 3
-        for layer in layers:
-            if isinstance(layer, nn.Flatten):
-                if (layer.start_dim, layer.end_dim) != (1, -1):
-                    return None
-                flat = True
-            elif isinstance(layer, nn.Linear) and not flat:
-                return None
-        return cls([layer for layer in layers if not isinstance(layer, nn.Identity)])
-
-    def __call__(
-        self, parameters: list[torch.Tensor], x: torch.Tensor, y: torch.Tensor, how: LocalTraining
-    ) -> tuple[list[torch.Tensor], torch.Tensor]:
-        """The gradients, stacked like the parameters, and the clients' losses."""
-        kept: list[tuple[nn.Module, torch.Tensor, torch.Tensor | None]] = []
-        unused = iter(parameters)
-        with torch.no_grad():
-            for layer in self.layers:
-                if isinstance(layer, nn.Linear):
-                    weight = next(unused)
-                    kept.append((layer, x, weight))
-                    turned = weight.transpose(1, 2)
-                    x = torch.bmm(x, turned) if layer.bias is None else torch.baddbmm(next(unused)[:, None], x, turned)
-                elif isinstance(layer, nn.Flatten):
-                    x = x.flatten(2)
-                else:
-                    x = layer(x)
-                    kept.append((layer, x, None))
-        outputs = x.detach().requires_grad_()
-        losses = mean_losses(outputs, y, how)
-        (error,) = torch.autograd.grad(losses.sum(), outputs)
-        with torch.no_grad():
-            return self._backward(kept, error), losses.detach()
-
-    @staticmethod
-    def _backward(
-        kept: list[tuple[nn.Module, torch.Tensor, torch.Tensor | None]], error: torch.Tensor
-    ) -> list[torch.Tensor]:
-        grads: list[torch.Tensor] = []
-        first = next(i for i, (_, _, weight) in enumerate(kept) if weight is not None)
-        for i in range(len(kept) - 1, first - 1, -1):
-            layer, value, weight = kept[i]
-            if weight is not None:
-                if layer.bias is not None:
-                    grads.append(error.sum(dim=1))
-                grads.append(torch.bmm(error.transpose(1, 2), value))
-                if i > first:
-                    error = torch.bmm(error, weight)
-            elif isinstance(layer, nn.ReLU):
-                error = torch.where(value > 0, error, 0.0)
-            elif isinstance(layer, nn.Tanh):
-                error = error * (1 - value * value)
-            else:
-                error = error * value * (1 - value)
-        return grads[::-1]
-
-
-def _row(module: nn.Module) -> list[nn.Module] | None:
-    """The leaves of nested nn.Sequential in order, if it is made of nothing else."""
-    if type(module) is nn.Sequential:
-        rows = [_row(child) for child in module]
-        return None if None in rows else [leaf for row in rows if row for leaf in row]
-    return [module] if type(module) in _BATCHED else None
 
 
 class Vectorised:
@@ -167,9 +89,10 @@ class Vectorised:
         self.module = model.module
         self.names = list(model.shapes)
 
-    def __call__(
-        self, parameters: list[torch.Tensor], x: torch.Tensor, y: torch.Tensor, how: LocalTraining
+    def gradients(
+        self, parameters: list[torch.Tensor], x: torch.Tensor, y: torch.Tensor, loss: Loss, count: int
     ) -> tuple[list[torch.Tensor], torch.Tensor]:
+        """The gradient of the sum of the clients' losses holds every client's own."""
         leaves = [parameter.detach().requires_grad_() for parameter in parameters]
 
         def forward(weights: dict[str, torch.Tensor], batch: torch.Tensor) -> torch.Tensor:
@@ -177,5 +100,5 @@ class Vectorised:
             return outputs
 
         outputs = torch.func.vmap(forward)(dict(zip(self.names, leaves, strict=True)), x)
-        losses = mean_losses(outputs, y, how)
+        losses = sample_losses(outputs.flatten(0, 1), y.flatten(), loss).view(y.shape).sum(dim=1) / count
         return list(torch.autograd.grad(losses.sum(), leaves, materialize_grads=True)), losses.detach()
