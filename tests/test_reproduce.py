@@ -70,12 +70,13 @@ def test_cost_grows_with_the_rounds_and_the_epochs() -> None:
     assert more == pytest.approx(2 * plain)
 
 
-def test_nothing_to_tune_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_tuned_is_the_papers_grid(monkeypatch: pytest.MonkeyPatch) -> None:
     from adafed.reproduce import tuning
 
     monkeypatch.setattr("adafed.data.catalogue.available", lambda name, data_dir=None: True)
-    with pytest.raises(AdafedError, match="the paper has nothing to choose"):
-        tuning(Request("fashion"), "FedAvg")
+    assert tuning(Request("fashion"), "FedAvg")[1] == {}  # the server rates remain
+    assert list(tuning(Request("cifar10-1"), "FedFV")[1]) == ["rule.alpha"]  # not the paper's: the rule's own
+    assert list(tuning(Request("cifar10-1"), "Ditto")[1]) == ["ditto.lambda"]
     config, grid, _ = tuning(Request("cifar10-2"), "AdaFed as printed")
     assert config.split.validation > 0
     assert grid == {"rule.gamma": (0.0, 0.01, 0.1, 1.0, 5.0, 10.0)}

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
+import pytest
+
 import adafed
 from adafed import paper
-from adafed.tune import RATES, space
+from adafed.errors import AdafedError
+from adafed.runs.config import Config, config_from
+from adafed.runs.summary import RunSummary
+from adafed.tune import RATES, Trial, front, ranked, search_table, space, tune
 
 
 def test_every_rule_is_searched_over_the_same_server_rates() -> None:
@@ -17,3 +25,66 @@ def test_the_grids_are_the_papers() -> None:
     for rule, (method, option) in papers.items():
         (values,) = paper.grid(method).values()
         assert tuple(space(rule)[f"rule.{option}"]) == tuple(values)
+
+
+CONFIG = config_from({
+    "rounds": 6,
+    "data": {"name": "synthetic", "clients": 4, "samples": 20, "features": 4, "classes": 2},
+    "model": {"name": "logistic"},
+    "split": {"validation": 0.2, "test": 0.2},
+    "evaluation": {"every": 1},
+    "rule": {"name": "fedavg"},
+    "run": {"workers": 0},
+})  # fmt: skip
+
+
+def trial(mean: float, worst: float) -> Trial:
+    score: dict[str, Any] = {"mean": mean, "worst_10": worst}
+    return Trial({}, (RunSummary(Path(), CONFIG, "", 1, False, {}, score),))
+
+
+def test_each_objective_has_its_order() -> None:
+    trials = steady, fairest, best = trial(79.5, 60.0), trial(70.0, 65.0), trial(80.0, 50.0)
+    assert ranked(trials, "mean")[0] is best
+    assert ranked(trials, "worst_10")[0] is fairest
+    assert ranked(trials, "fair") == [steady, best, fairest]  # within a point of the best mean, the fairest
+    assert front([*trials, trial(69.0, 64.0)]) == list(trials)
+
+
+def test_rungs_send_a_third_on(tmp_path: Path) -> None:
+    rates = (0.01, 0.1, 1.0, 3.0)
+    rounds: dict[str, int] = {}
+
+    def watch(run: Any, round_: int, record: Any) -> None:
+        rounds[run.method] = round_
+
+    search = tune(CONFIG, tmp_path, rates=rates, objective="mean", rungs=(2,), watch=watch)
+    assert sorted(rounds.values()) == [2, 2, 6, 6]
+    assert [trial.rounds for trial in search.trials] == [6, 6, 2, 2]
+    assert search.best[0].rounds == 6
+    assert "6 rounds" in search_table(search, "mean").rows[0].label
+    rounds.clear()
+    again = tune(CONFIG, tmp_path, rates=rates, objective="mean", rungs=(2,), watch=watch)
+    assert rounds == {}  # nothing is trained twice
+    assert again == search
+
+
+def test_jobs_change_nothing(tmp_path: Path) -> None:
+    alone = tune(CONFIG, tmp_path / "one", rates=(0.1, 1.0), objective="mean")
+    beside = tune(CONFIG, tmp_path / "two", rates=(0.1, 1.0), objective="mean", jobs=2)
+    assert [t.score("mean") for t in alone.trials] == [t.score("mean") for t in beside.trials]
+
+
+@pytest.mark.parametrize("rungs", [(6,), (3, 2), (0,)])
+def test_rungs_must_rise(rungs: tuple[int, ...], tmp_path: Path) -> None:
+    with pytest.raises(AdafedError, match="they must rise"):
+        tune(CONFIG, tmp_path, rungs=rungs)
+
+
+def test_picked_trials_are_points_of_the_grid(tmp_path: Path) -> None:
+    config: Config = CONFIG.changed(rule={"name": "term"}, rounds=2)
+    search = tune(config, tmp_path, rates=(0.1, 1.0), trials=3)
+    assert 1 <= len(search.trials) <= 3
+    assert all(one.choice["rule.t"] in space("term")["rule.t"] for one in search.trials)
+    with pytest.raises(AdafedError, match="give one of them"):
+        tune(config, tmp_path, trials=3, rungs=(1,))

@@ -24,6 +24,7 @@ from adafed.report.figures import FIGURES, Figure, Panel, Source, figure
 from adafed.report.tables import Cell, Row, Table, cells
 from adafed.runs.config import Config, merged
 from adafed.runs.summary import CLIENT, PERCENT, RunSummary, column, summarise
+from adafed.server_rules import RULES
 from adafed.study import Study, load_study
 
 PROFILES = ("paper", "laptop")
@@ -312,10 +313,9 @@ def tuning(request: Request, method: str) -> tuple[Config, dict[str, tuple[float
     config = next(run.config for run in part.runs if run.method == method)
     if config.split.validation == 0:
         config = config.changed(split={"validation": 0.1})
-    grid = paper.grid(study.paper.get(method, method))
+    printed = study.paper.get(method, method)
+    grid = paper.grid(printed) if printed in paper.grids() else RULES.entry(config.rule.name).grid
     searched = {KEYS.get(key, f"rule.{key}"): values for key, values in grid.items() if len(values) > 1}
-    if not searched:
-        raise AdafedError(f"--tune is {method!r}; the paper has nothing to choose for it")
     return config, searched, request.root / f"{study.name}-{request.profile}-tune" / method
 
 

@@ -15,6 +15,7 @@ from adafed.study import load_study
 FOLDER = Path(adafed.__file__).parent / "experiments"
 FILES = sorted(FOLDER.glob("*.toml"))
 TABLES = [target for target in targets().values() if not target.sweep]
+BEYOND = {"FedFV"}  # rows that the paper does not print
 OURS = {"q-FFL": "q", "FedMGDA+": "epsilon", "TERM": "t", "AdaFed": "gamma"}
 
 
@@ -54,9 +55,11 @@ def test_every_row_of_the_paper_is_run_with_its_best_hyper_parameters(target: Ta
     study = target.study("paper")
     assert target.printed is not None
     beside = {method: study.paper.get(method, method) for method in study.methods}
-    assert set(beside.values()) == {row for row in target.printed.rows if "FedCorr" not in row}
+    assert set(beside.values()) - BEYOND == {row for row in target.printed.rows if "FedCorr" not in row}
     assert [row for row in beside.values() if row == "AdaFed"] == ["AdaFed", "AdaFed"]
     for method, row in beside.items():
+        if row in BEYOND:
+            continue
         config, best = study.config(method), paper.best(target.experiment, row)
         for key, value in (best or {}).items():
             if row in OURS:
@@ -79,7 +82,8 @@ def test_the_two_adafed_rows_are_the_printed_algorithm_and_our_own(target: Targe
     study = target.study("paper")
     printed, own = study.config("AdaFed as printed"), study.config("AdaFed")
     assert (printed.rule.options["scale"], printed.server.loss) == ("paper", "after")
-    assert (own.rule.options["scale"], own.server.loss) == ("mean", "before")
+    one_step = own.local.batch_size == "full" and own.local.epochs == 1  # its running loss is the one before it
+    assert (own.rule.options["scale"], own.server.loss) == ("mean", "running" if one_step else "before")
     assert printed.rule.options["gamma"] == own.rule.options["gamma"]
 
 

@@ -39,7 +39,17 @@ class Target(StrEnum):
 
     mean = "mean"
     worst_10 = "worst_10"
+    fair = "fair"
     both = "both"
+
+
+Objective = Annotated[Target, typer.Option(help="What to maximise on the validation split.")]
+Rates = Annotated[str | None, typer.Option(help="Server rates to try, the same for every rule, as in 0.3,1,3.")]
+Rungs = Annotated[
+    str | None,
+    typer.Option(metavar="ROUNDS", help="As in 30,100: all trials to round 30, a third on to 100, a third of it on."),
+]
+Jobs = Annotated[int, typer.Option(min=1, help="Runs at a time, each in a process of its own.")]
 
 
 def demo(workers: Workers = None, quiet: Quiet = False) -> None:
@@ -69,7 +79,7 @@ def compare(
     settings: Settings = None,
     profile: Profile = None,
     out: Annotated[Path | None, typer.Option(help="Where the runs go. Default: runs/NAME.")] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="Runs at a time, each in a process of its own.")] = 1,
+    jobs: Jobs = 1,
     workers: Workers = None,
     tail: Annotated[bool, typer.Option("--tail", help="Average over the last tenth of the rounds.")] = False,
     form: Printed = Form.table,
@@ -103,32 +113,41 @@ def compare(
 def tune(
     experiment: Experiment,
     rule: Annotated[str | None, typer.Option(help="The rule to tune. Default: the experiment's own.")] = None,
-    objective: Annotated[Target, typer.Option(help="What to maximise on the validation split.")] = Target.worst_10,
+    objective: Objective = Target.worst_10,
     trials: Annotated[int | None, typer.Option(min=1, help="Pick so many points by Optuna; default: all.")] = None,
-    rates: Annotated[str | None, typer.Option(help="Server rates, the same for every rule, as in 0.3,1,3.")] = None,
+    rungs: Rungs = None,
+    rates: Rates = None,
     seeds: Annotated[str, typer.Option(help="Seeds for tuning; not the ones you report.")] = "1000",
     settings: Settings = None,
     profile: Profile = None,
     out: Annotated[Path | None, typer.Option(help="Where the trials go. Default: runs/NAME-tune/RULE.")] = None,
+    jobs: Jobs = 1,
     workers: Workers = None,
     form: Printed = Form.table,
     quiet: Quiet = False,
 ) -> None:
     """Search a rule's grid from the paper times one grid of server rates, the same for every rule.
 
-    The choice is made on the validation split. With [bold]--objective both[/bold] mean accuracy and worst 10 % are two
-    objectives, and the trials that no other beats in both are marked.
+    The choice is made on the validation split. [bold]--objective fair[/bold] takes the best worst 10 % within a point
+    of the best mean; with [bold]both[/bold] they are two objectives, and the trials that no other beats in both are
+    marked.
     """
     from adafed.study import load_study
-    from adafed.tune import RATES
 
     study = load_study(experiment, profile)
     own = [] if rule is None else [f"rule.name={rule}"]
     config = study.config(None, None, [*own, *(settings or []), *workers_setting(workers)])
     where = out or Path("runs") / f"{study.name}-tune" / config.rule.name
+    searched(config, where, quiet, form, seeds=numbers_from(seeds, "--seeds", int), trials=trials,
+             **_search(objective, rungs, rates, jobs))  # fmt: skip
+
+
+def _search(objective: Target, rungs: str | None, rates: str | None, jobs: int) -> dict[str, Any]:
+    from adafed.tune import RATES
+
     given = RATES if rates is None else tuple(numbers_from(rates, "--rates", float))
-    searched(config, where, quiet, form, objective=objective.value, seeds=numbers_from(seeds, "--seeds", int),
-              rates=given, trials=trials)  # fmt: skip
+    steps = () if rungs is None else tuple(numbers_from(rungs, "--rungs", int))
+    return {"objective": objective.value, "rates": given, "rungs": steps, "jobs": jobs}
 
 
 def reproduce(
@@ -140,11 +159,14 @@ def reproduce(
     rounds: Annotated[int | None, typer.Option(min=1, help="Instead of the profile's.")] = None,
     sweep: Annotated[bool, typer.Option("--gamma-sweep", help="AdaFed for every gamma of the paper's grid.")] = False,
     tuned: Annotated[str | None, typer.Option("--tune", metavar="METHOD", help="Search the paper's grid.")] = None,
+    objective: Objective = Target.fair,
+    rungs: Rungs = None,
+    rates: Rates = None,
     data_dir: Annotated[Path | None, typer.Option(help="Where the data sets are. Default: ADAFED_DATA.")] = None,
     download: Annotated[bool, typer.Option("--download", help="Fetch the data from its publisher.")] = False,
     verify: Annotated[bool, typer.Option("--verify/--no-verify", help="Insist on the published files.")] = True,
     settings: Settings = None,
-    jobs: Annotated[int, typer.Option(min=1, help="Runs at a time, each in a process of its own.")] = 1,
+    jobs: Jobs = 1,
     workers: Workers = None,
     out: Annotated[Path | None, typer.Option(help="Where the runs go. Default: runs/reproduce/NAME-PROFILE.")] = None,
     form: Printed = Form.table,
@@ -165,7 +187,8 @@ def reproduce(
     request = work.Request(name, profile, methods, seeds_from(seeds, ()), rounds, changes, out, sweep, download, verify)
     if tuned is not None:
         config, grid, where = work.tuning(request, tuned)
-        searched(config, where, quiet, form, grid=grid, rates=(config.server.rate,))
+        searched(config, where, quiet, form, grid=grid, seeds=request.seeds or (1000,),
+                 **_search(objective, rungs, rates, jobs))  # fmt: skip
         return
     plan = work.planned_for(request)
     for line in plan.notes:
@@ -186,9 +209,8 @@ def searched(config: Any, where: Path, quiet: bool, form: Form, **search: Any) -
 
     with Progress(quiet) as (display, stopped):
 
-        def watch(choice: dict[str, float], seed: int, record: Any) -> None:
-            told = ", ".join(f"{key.partition('.')[2]}={value:g}" for key, value in choice.items())
-            display.show(f"{told}, seed {seed}", config.rounds, record.round, record)
+        def watch(one: Any, round_: int, record: Any) -> None:
+            display.show(f"{one.method}, seed {one.config.seed}", one.config.rounds, round_, record)
             if stopped:
                 raise KeyboardInterrupt
 

@@ -80,6 +80,11 @@ def grid(method: str) -> dict[str, tuple[float, ...]]:
     return {key: tuple(float(value) for value in values) for key, values in found.items()}
 
 
+def grids() -> tuple[str, ...]:
+    """The methods for which `grid` has an answer."""
+    return ("FedAvg", *_document()["grids"])
+
+
 def best(setup: str, method: str) -> dict[str, float] | None:
     """The hyper-parameters the paper calls best for a set-up or table, or None where it does not say."""
     name = _tables()[setup].setup_name if setup in _tables() else setup

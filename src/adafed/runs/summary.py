@@ -64,8 +64,8 @@ class RunSummary:
         return self.rounds >= self.config.rounds
 
 
-def summarise(path: str | Path, part: str = "test") -> RunSummary:
-    """Read a run directory; raises one sentence where it is none."""
+def summarise(path: str | Path, part: str = "test", *, until: int | None = None) -> RunSummary:
+    """Read a run directory, or its rounds `until` one of them; raises one sentence where it is none."""
     folder = Path(path)
     if not (folder / "config.toml").exists() or not (folder / "rounds.sqlite").exists():
         raise AdafedError(f"{path} is not a run directory: it has no config.toml and rounds.sqlite")
@@ -73,10 +73,10 @@ def summarise(path: str | Path, part: str = "test") -> RunSummary:
     store = Store(folder / "rounds.sqlite", read_only=True)
     try:
         records = list(store.records(evaluated=True))
-        last = store.last_round()
+        last = min(store.last_round(), until or config.rounds)
     finally:
         store.close()
-    evaluated = [record for record in records if record.evaluation(part) is not None]
+    evaluated = [record for record in records if record.evaluation(part) is not None and record.round <= last]
     late = [record for record in evaluated if record.round > 0.9 * last] or evaluated[-1:]
     found = [metrics(record, part) for record in late]
     final = found[-1] if found else {}
