@@ -185,6 +185,21 @@ def test_a_mistake_is_told_in_one_sentence(
     assert "Traceback" not in captured.err
 
 
+def test_kept_results_are_told(
+    experiment: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = experiment.with_name("kept.json")
+    arguments = ["--rule", "fedavg", "--rule", "adafed", "--seeds", "0,1", "-q", "--keep", str(kept)]
+    assert called(monkeypatch, "compare", str(experiment), *arguments, "--set", "rounds=3") == 0
+    capsys.readouterr()
+    assert called(monkeypatch, "results", str(kept), "-f", "markdown", "--reach", "mean=1") == 0
+    out = capsys.readouterr().out
+    assert "difference to FedAvg" in out or "difference to fedavg" in out
+    assert "mean % ≥ 1" in out
+    assert called(monkeypatch, "results", str(kept), "--reach", "speed=1") == 2
+    assert "--reach is 'speed=1'" in capsys.readouterr().err
+
+
 def test_tune_searches_the_grid_times_the_rates_on_validation(
     experiment: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

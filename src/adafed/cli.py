@@ -28,6 +28,7 @@ for command in (
     studies.compare,
     studies.tune,
     studies.reproduce,
+    studies.results,
     training.show,
 ):
     app.command()(command)

@@ -49,6 +49,7 @@ Rungs = Annotated[
     str | None,
     typer.Option(metavar="ROUNDS", help="As in 30,100: all trials to round 30, a third on to 100, a third of it on."),
 ]
+Keep = Annotated[Path | None, typer.Option(metavar="FILE", help="Add the evaluations of all runs to a small file.")]
 Jobs = Annotated[int, typer.Option(min=1, help="Runs at a time, each in a process of its own.")]
 
 
@@ -82,6 +83,7 @@ def compare(
     jobs: Jobs = 1,
     workers: Workers = None,
     tail: Annotated[bool, typer.Option("--tail", help="Average over the last tenth of the rounds.")] = False,
+    keep: Keep = None,
     form: Printed = Form.table,
     quiet: Quiet = False,
 ) -> None:
@@ -105,9 +107,57 @@ def compare(
     stopped = watched(runs, quiet=quiet, jobs=jobs)
     found = [(one.method, summarise(one.directory)) for one in runs if (one.directory / "rounds.sqlite").exists()]
     print_table(comparison(study.title or study.name, found, study.columns, tail=tail, notes=study.notes), form)
+    if keep is not None:
+        _kept(study, runs, keep, {"profile": profile} if profile else {})
     if stopped:
         errors.print("stopped; the same command goes on where it was", style="yellow")
         raise typer.Exit(130)
+
+
+def _kept(study: Any, runs: Any, path: Path, told: dict[str, str]) -> None:
+    from adafed import results
+
+    results.keep(results.gathered(study.title or study.name, study.columns, runs, told), path)
+    errors.print(f"kept in {path}")
+
+
+def results(
+    path: Annotated[Path, typer.Argument(help="A file that --keep wrote.")],
+    against: Annotated[
+        str | None, typer.Option(help="The method others are compared with. Default: the first.")
+    ] = None,
+    final: Annotated[bool, typer.Option("--final", help="The final model, not the last tenth of the rounds.")] = False,
+    columns: Annotated[
+        str, typer.Option(help="Measures, as in mean,std,worst_10.")
+    ] = "mean,std,excess,worst_10,best_10",
+    levels: Annotated[
+        list[str] | None, typer.Option("--reach", metavar="MEASURE=PERCENT", help="As in mean=45. Repeatable.")
+    ] = None,
+    form: Printed = Form.table,
+) -> None:
+    """What kept results say: each method's numbers, differences paired over the seeds, and rounds to get there."""
+    from adafed.results import load, paired, rounds_to, scores, usual_levels
+
+    kept = load(path)
+    reference = against or next(iter(kept.methods()), "")
+    keys = columns.split(",")
+    reach = dict(map(_level, levels)) if levels else usual_levels(kept, reference)
+    print_table(scores(kept, keys, final=final), form)
+    print_table(paired(kept, reference, keys, final=final), form)
+    print_table(rounds_to(kept, reach), form)
+
+
+def _level(text: str) -> tuple[str, float]:
+    from adafed.runs.summary import COLUMNS
+
+    key, _, number = text.partition("=")
+    try:
+        level = float(number)
+    except ValueError:
+        level = float("nan")
+    if key not in COLUMNS or level != level:
+        raise AdafedError(f"--reach is {text!r}; it must be a measure and a number, as in mean=45")
+    return key, level
 
 
 def tune(
@@ -169,6 +219,7 @@ def reproduce(
     jobs: Jobs = 1,
     workers: Workers = None,
     out: Annotated[Path | None, typer.Option(help="Where the runs go. Default: runs/reproduce/NAME-PROFILE.")] = None,
+    keep: Keep = None,
     form: Printed = Form.table,
     quiet: Quiet = False,
 ) -> None:
@@ -196,6 +247,9 @@ def reproduce(
     stopped = watched(plan.runs, quiet=quiet, jobs=jobs)
     for table in plan.tables():
         print_table(table, form)
+    if keep is not None:
+        for part in plan.parts:
+            _kept(part.study, part.runs, keep, {"profile": part.profile})
     if stopped:
         errors.print("stopped; the same command goes on where it was", style="yellow")
         raise typer.Exit(130)
