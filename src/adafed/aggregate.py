@@ -15,9 +15,9 @@ import torch
 
 from adafed.algebra.blocks import one_blas_thread
 from adafed.algebra.gram import NOT_FINITE, ZERO, gram_screened, screen
-from adafed.algebra.products import length, products
+from adafed.algebra.products import products
 from adafed.algebra.rows import Rows, Updates
-from adafed.algebra.weighted_sum import weighted_sum
+from adafed.algebra.weighted_sum import weighted_sum_and_norm
 from adafed.errors import AdafedError, NoClientLeft
 from adafed.server_rules.base import Answer, Facts, Matrix, Numbers, Rule, Vector
 
@@ -136,7 +136,7 @@ def _outcome(
 ) -> Aggregate:
     count = facts.count
     chosen = rows.select(kept + list(range(count, rows.count))) if matrix is not None else rows.select(kept)
-    direction = weighted_sum(chosen, answer.coefficients, matrix=matrix)
+    direction, norm = weighted_sum_and_norm(chosen, answer.coefficients, matrix=matrix)
     rates = np.full(count, np.nan)
     if matrix is not None:
         rates[kept] = (matrix @ answer.coefficients)[: len(kept)]
@@ -149,7 +149,7 @@ def _outcome(
     coefficients = np.zeros(count)
     coefficients[kept] = answer.coefficients[: len(kept)]
     diagnostics = Diagnostics(
-        norm=length(direction),
+        norm=norm,
         mean_norm=mean_norm,
         rates=rates,
         negative=int((coefficients < 0).sum()),

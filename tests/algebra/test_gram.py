@@ -303,8 +303,10 @@ def test_work_space_stays_under_the_budget(count: int, precise: bool, monkeypatc
     monkeypatch.setattr(module, "in_order", spy)
     rows = Rows(torch.ones(count, 3).expand(count, 3)[:, ::2])  # strided, so that blocks are copied
     gram(rows, precise=precise)
-    step, size = module.block_length(count), 8 if precise else 4
-    one = count * (step + 16) * size + count * count * (size + 24)
+    dtype = np.dtype(np.float64 if precise else np.float32)
+    step, size = module.step_length(count, dtype), dtype.itemsize
+    pieces = step // module.piece_length(count, step)
+    one = count * (step + 16) * size + count * count * (pieces * size + 24)
     assert seen[0] == module.MEMORY_BUDGET // one
     assert seen[0] >= 4
     assert rows.buffer(np.dtype(np.float64), step).nbytes <= one * 8 // size
@@ -347,3 +349,21 @@ def test_the_product_of_a_gpu_block_keeps_its_digits(monkeypatch: pytest.MonkeyP
     assert error(module._product_on_device(block, True), block) < 1e-14
     monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: "high")
     assert error(module._product_on_device(block, False), block) < 1e-14
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5, 10, 22, 23, 100, 1000])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_block_has_as_many_pieces_as_let_other_threads_run(count: int, dtype: type) -> None:
+    step = module.step_length(count, np.dtype(dtype))
+    piece = module.piece_length(count, step)
+    assert step % piece == 0
+    if piece > module.SHORTEST_PIECE:
+        assert count**2 * (step // piece) > 500
+    assert piece == step or count < 23
+
+
+@pytest.mark.parametrize("length", [1, 511, 512, 4095, 4096, 4097, 32_768, 100_000])
+def test_pieces_and_what_is_left_of_a_block_are_all_counted(length: int) -> None:
+    updates = updates_of(2, 10, length)
+    assert error(gram(Rows(updates)), updates) < 16 * FLOAT32
+    assert error(gram(Rows(updates), precise=True), updates) < 1e-12

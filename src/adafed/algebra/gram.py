@@ -2,14 +2,15 @@
 
 The other half is `weighted_sum.py`. A pass walks over the d columns in blocks whose length depends on the number of
 rows alone. Each block's product is made by numpy's `B @ B.T`, which takes BLAS's syrk and so does half the
-multiplications of a general product, and the products are added up in float64, in the order of the columns.
+multiplications of a general product, and the products are added up in float64, in the order of the columns. Blocks of
+few rows are cut into pieces that one call multiplies, for numpy lets no other thread run during a small product.
 
 What is promised. The same rows give the same bits as a matrix, as a list or from a memory-mapped file, for every
 number of threads and every memory budget, with the same BLAS on the same kind of processor: threads take whole blocks,
 BLAS itself runs on one thread, and the budget limits the number of threads rather than the length of a block. Another
 BLAS build, or a GPU, may differ in the last bits.
 
-How exact. Sums of 16384 to 32768 float32 products are off by up to 2**-21 of the two rows' lengths, mostly at random
+How exact. Sums of up to 32768 float32 products are off by up to 2**-21 of the two rows' lengths, mostly at random
 (2**-17 if a row repeats one number); a solve multiplies what remains, about 2**-24, by the condition number. So when
 the condition number says that more than a ten-thousandth could be lost, or an update is so small or large that its
 squares leave float32's range, the matrix is made again with every product in float64. Small problems are made that
@@ -17,13 +18,14 @@ way at once.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from adafed.algebra.blocks import BLOCKS_A_TASK, MEMORY_BUDGET, block_length, in_order, one_blas_thread
+from adafed.algebra.blocks import MEMORY_BUDGET, block_length, in_order, one_blas_thread, wide_block_length
 from adafed.algebra.rows import Array, Rows
 
 NOT_FINITE = "update has a non-finite value"
@@ -37,6 +39,9 @@ SMALLEST_MEAN_SQUARE = 1e-30
 SMALLEST_SQUARED_LENGTH = 1e-290
 
 SMALL = 2**20  # numbers in all the updates, up to which float64 takes no time worth saving
+
+LEAST_OUTPUT = 512  # numpy holds the interpreter's lock while it makes 500 numbers or fewer, however long that takes
+SHORTEST_PIECE = 512
 
 
 @dataclass(frozen=True)
@@ -90,7 +95,8 @@ def gram(rows: Rows, *, precise: bool = False, memory_budget: int = MEMORY_BUDGE
     if rows.count == 0:
         return np.zeros((0, 0))
     dtype = np.dtype(np.float64 if precise or rows.dtype == torch.float64 else np.float32)
-    step = block_length(rows.count)
+    step = step_length(rows.count, dtype)
+    piece = piece_length(rows.count, step)
 
     def partial(start: int, stop: int) -> NDArray[np.float64]:
         total = np.zeros((rows.count, rows.count))
@@ -101,17 +107,43 @@ def gram(rows: Rows, *, precise: bool = False, memory_budget: int = MEMORY_BUDGE
                 if buffer is None:
                     total += _product_on_device(rows.block(first, last), precise)
                 else:
-                    block = rows.view(first, last, buffer)
-                    total += block @ block.T
+                    total += _product(rows.view(first, last, buffer), piece)
         return total
 
     total = np.zeros((rows.count, rows.count))
-    # A block, its product, and three sums: the one being made and those that wait to be added.
-    bytes_a_worker = rows.count * (rows.count * (dtype.itemsize + 24) + (step + 16) * dtype.itemsize)
+    # A block, the products of its pieces, and three sums: the one being made and those that wait to be added.
+    products = rows.count * (step // piece * dtype.itemsize + 24)
+    bytes_a_worker = rows.count * (products + (step + 16) * dtype.itemsize)
     with np.errstate(all="ignore"):
-        for part in in_order(partial, rows, step * BLOCKS_A_TASK, memory_budget // bytes_a_worker):
+        for part in in_order(partial, rows, step, memory_budget // bytes_a_worker):
             total += part
     return np.tril(total) + np.tril(total, -1).T
+
+
+def step_length(count: int, dtype: np.dtype[Any]) -> int:
+    """Columns in a block of this type."""
+    return block_length(count) if dtype == np.float32 else min(block_length(count), wide_block_length(count))
+
+
+def piece_length(count: int, step: int) -> int:
+    """Columns in a piece: all of the block, or so few that the products of its pieces are `LEAST_OUTPUT` numbers."""
+    pieces = 1 << (LEAST_OUTPUT // count**2).bit_length() if count**2 < LEAST_OUTPUT else 1
+    return min(step, max(step // pieces, SHORTEST_PIECE))
+
+
+def _product(block: Array, piece: int) -> Array:
+    """The sum of the products of a block's pieces, the last of which may be shorter."""
+    count, length = block.shape
+    if length == piece:
+        whole: Array = block @ block.T
+        return whole
+    full = length // piece * piece
+    pieces = block[:, :full].reshape(count, -1, piece).transpose(1, 0, 2)
+    total: Array = np.matmul(pieces, pieces.transpose(0, 2, 1)).sum(axis=0, dtype=np.float64)
+    if full < length:
+        rest = block[:, full:]
+        total += rest @ rest.T
+    return total
 
 
 def _product_on_device(block: Tensor, precise: bool) -> NDArray[np.float64]:
@@ -145,7 +177,7 @@ def screen(rows: Rows, *, memory_budget: int = MEMORY_BUDGET) -> tuple[NDArray[n
 
     largest = np.zeros(rows.count)
     workers = memory_budget // (max(rows.count, 1) * step * dtype.itemsize)
-    for part in in_order(partial, rows, step * BLOCKS_A_TASK, workers):
+    for part in in_order(partial, rows, step, workers):
         np.maximum(largest, part, out=largest)
     return np.isfinite(largest), largest
 

@@ -11,12 +11,13 @@ import torch
 
 from adafed.algebra.blocks import block_length, in_order
 from adafed.algebra.gram import screen
-from adafed.algebra.rows import Rows
+from adafed.algebra.rows import Array, Rows
 
 Vector = npt.NDArray[np.float64]
 
 
-PIECE = 2**18  # numbers widened to float64 at a time
+PART = 2**18  # numbers of a vector that are taken off it at a time
+PIECE = 2**13  # numbers widened to float64 at a time: BLAS adds up so few on one thread, and their room is cheap to get
 
 
 class Products(NamedTuple):
@@ -36,7 +37,6 @@ def products(rows: Rows, direction: torch.Tensor | None = None) -> Products:
     extreme = bool((largest > 1e15).any() or (largest[largest > 0] < 1e-12).any())
     dtype = np.dtype(np.float64 if extreme or rows.dtype == torch.float64 else np.float32)
     step = block_length(rows.count)
-    span = 8 * step
     scales = np.where(largest > 0, largest, largest.min(initial=1.0, where=largest > 0)) if extreme else np.ones(1)
     top = float(scales.max())
     kind = torch.float64 if dtype == np.float64 else torch.float32
@@ -58,20 +58,36 @@ def products(rows: Rows, direction: torch.Tensor | None = None) -> Products:
                 rates += block @ target[first:last]
         return squares, rates, mean
 
-    totals = [sum(parts) for parts in zip(*in_order(part, rows, span), strict=True)]
+    totals = [sum(parts) for parts in zip(*in_order(part, rows, step), strict=True)]
     with np.errstate(over="ignore"):
         return Products(scales * np.sqrt(totals[0]), scales * totals[1], top * float(np.sqrt(totals[2])))
 
 
-def length(vector: torch.Tensor) -> float:
-    """The Euclidean length, summed in float64 piece by piece, and relative to the largest entry where squares of
-    float64 would leave their range."""
-    total = 0.0
-    for piece in torch.split(vector.detach(), PIECE):
-        wide = piece.double()
-        total += float(wide @ wide)
+def squared_length(numbers: Array) -> float:
+    """The sum of the squares, in float64 piece by piece; numpy alone, since torch's calls cost more than the sums."""
+    total, room = 0.0, np.empty(min(PIECE, len(numbers)))
+    with np.errstate(over="ignore"):
+        for first in range(0, len(numbers), PIECE):
+            piece = numbers[first : first + PIECE]
+            wide = room[: len(piece)]
+            wide[...] = piece
+            total += float(np.dot(wide, wide))  # `@` would keep other threads from running meanwhile
+    return total
+
+
+def length(vector: torch.Tensor, squared: float | None = None) -> float:
+    """The Euclidean length, from the sum of the squares if that is at hand, and relative to the largest entry where
+    squares of float64 would leave their range."""
+    total = _squared_length(vector.detach()) if squared is None else squared
     if vector.dtype == torch.float64 and not 1e-280 < total < 1e280:
         largest = float(vector.detach().abs().max())
         if 0.0 < largest < np.inf and largest != 1.0:
             return largest * length(vector.detach() / largest)
     return math.sqrt(total)
+
+
+def _squared_length(vector: torch.Tensor) -> float:
+    total = 0.0
+    for part in torch.split(vector, PART):
+        total += squared_length((part.float() if part.element_size() < 4 else part).cpu().numpy())
+    return total

@@ -1,6 +1,7 @@
 """The updates as rows, wherever they lie: a matrix, vectors, a memory map or a file. Nothing is copied whole."""
 
 import os
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,6 +21,12 @@ _NUMPY_DTYPES = {
     np.dtype(np.float32): torch.float32,
     np.dtype(np.float64): torch.float64,
 }
+
+
+# The system clears every page it hands out, which for a block of this size takes as long as the block's product.
+KEPT_ROOM = 2**21
+_NOTHING: Array = np.empty(0, np.uint8)
+_thread = threading.local()
 
 
 class FileRows(np.ndarray[Any, Any]):
@@ -126,10 +133,21 @@ class Rows:
         return matrix.strides[1] == dtype.itemsize and matrix.strides[0] >= 64 * dtype.itemsize
 
     def buffer(self, dtype: np.dtype[Any], length: int) -> Array:
-        """Room for a block; the odd row length keeps the rows of a block from sharing the same lines of the cache."""
-        return np.empty((self.count, 0 if self.in_place(dtype) else length + 16), dtype)
+        """Room for a block, the same for every block of a thread; the odd row length keeps the rows of a block from
+        sharing the same lines of the cache."""
+        shape = (self.count, 0 if self.in_place(dtype) else length + 16)
+        size = shape[0] * shape[1] * dtype.itemsize
+        if size > KEPT_ROOM:
+            return np.empty(shape, dtype)
+        kept: Array = getattr(_thread, "room", _NOTHING)
+        if kept.nbytes < size:
+            kept = _thread.room = np.empty(size, np.uint8)
+        return kept[:size].view(dtype).reshape(shape)
 
     def _fill(self, into: Array, start: int, stop: int) -> Array:
+        if isinstance(self._matrix, np.ndarray) and self.dtype != torch.bfloat16:
+            into[...] = self._matrix[:, start:stop]  # in one call, which lets other threads run
+            return into
         for target, vector in zip(into, self._vectors, strict=True):
             if isinstance(vector, _FileRow) and target.dtype == vector.dtype:
                 vector.read(start, target)

@@ -5,17 +5,27 @@ length of the sum. Nearly parallel updates have large coefficients of both signs
 and rounded once, to the type of the updates.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from adafed.algebra.blocks import MEMORY_BUDGET, block_length, in_order
-from adafed.algebra.rows import Rows
+from adafed.algebra.products import length, squared_length
+from adafed.algebra.rows import Array, Rows
 from adafed.errors import AdafedError
 
 HARMLESS_CANCELLATION = 100.0
 _LARGEST_EXPONENT = 64  # coefficients within 2**-64 and 2**64 leave float32 room for the products
+
+
+class Sum(NamedTuple):
+    """A weighted sum and its Euclidean length."""
+
+    vector: Tensor
+    norm: float
 
 
 def weighted_sum(
@@ -26,7 +36,20 @@ def weighted_sum(
     precise: bool = False,
     memory_budget: int = MEMORY_BUDGET,
 ) -> Tensor:
-    """The direction sum of y_k g_k, of length d, in the type and on the device of the updates.
+    """The vector of `weighted_sum_and_norm`."""
+    return weighted_sum_and_norm(rows, coefficients, matrix=matrix, precise=precise, memory_budget=memory_budget).vector
+
+
+def weighted_sum_and_norm(
+    rows: Rows,
+    coefficients: ArrayLike,
+    *,
+    matrix: NDArray[np.float64] | None = None,
+    precise: bool = False,
+    memory_budget: int = MEMORY_BUDGET,
+) -> Sum:
+    """The direction sum of y_k g_k, of length d, in the type and on the device of the updates, and its length, which
+    is taken in float64 while each block is still in the cache.
 
     A row whose coefficient is zero is not read. The Gram matrix of the rows, if it is at hand, says how much cancels;
     then, as with `precise` or with coefficients of extreme size, the sum is made in float64.
@@ -41,33 +64,45 @@ def weighted_sum(
     used = np.flatnonzero(weights)
     rows, weights = rows.select(used), weights[used]
     if rows.count == 0:
-        return torch.zeros(rows.length, dtype=rows.dtype, device=rows.device)
-    answer = torch.empty(rows.length, dtype=rows.dtype, device=rows.device)
+        return Sum(torch.zeros(rows.length, dtype=rows.dtype, device=rows.device), 0.0)
+    answer = _room(rows)
+    numbers = answer.numpy() if rows.on_cpu and rows.dtype in (torch.float32, torch.float64) else None
     precise = precise or bool((abs(np.frexp(weights)[1]) > _LARGEST_EXPONENT).any())
     dtype = np.dtype(np.float64 if precise or rows.dtype == torch.float64 else np.float32)
     weights = weights.astype(dtype)
     step = block_length(rows.count)
 
-    in_place = rows.in_place(dtype)
-
-    def part(start: int, stop: int) -> None:
+    def part(start: int, stop: int) -> float:
         if not rows.on_cpu:
             there = torch.from_numpy(weights).to(rows.device)
             answer[start:stop] = there @ rows.block(start, stop).to(there.dtype)
-            return
-        if in_place:  # every number of the answer is its own sum, so the length of a block changes no bit
-            np.matmul(weights, rows.view(start, stop, rows.buffer(dtype, 0)), out=answer[start:stop].numpy())
-            return
-        buffer = rows.buffer(dtype, step)
+            return 0.0
+        buffer, squares = rows.buffer(dtype, step), 0.0
         with np.errstate(all="ignore"):
             for first in range(start, stop, step):
                 last = min(first + step, stop)
-                product = weights @ rows.view(first, last, buffer)
-                answer[first:last] = torch.from_numpy(product)
+                squares += squared_length(made(first, last, rows.view(first, last, buffer)))
+        return squares
 
-    for _ in in_order(part, rows, 8 * step, memory_budget // (rows.count * step * dtype.itemsize)):
-        pass
-    return answer
+    def made(first: int, last: int, block: Array) -> Array:
+        """This block of the answer, rounded once to the type of the updates."""
+        if numbers is None:
+            answer[first:last] = torch.from_numpy(weights @ block)
+            return np.asarray(answer[first:last].float().numpy())
+        if numbers.dtype == dtype:
+            return np.matmul(weights, block, out=numbers[first:last])
+        numbers[first:last] = weights @ block
+        return numbers[first:last]
+
+    squared = sum(in_order(part, rows, step, memory_budget // (rows.count * step * dtype.itemsize)))
+    return Sum(answer, length(answer, squared if rows.on_cpu else None))
+
+
+def _room(rows: Rows) -> Tensor:
+    """Memory for the answer; numpy asks the system for large pages, the first touch of which is three times as fast."""
+    if not rows.on_cpu:
+        return torch.empty(rows.length, dtype=rows.dtype, device=rows.device)
+    return torch.from_numpy(np.empty(rows.length * rows.dtype.itemsize, np.uint8)).view(rows.dtype)
 
 
 def cancellation(matrix: NDArray[np.float64], coefficients: NDArray[np.float64]) -> float:
