@@ -189,6 +189,8 @@ def _screened(
         idle = [i for i in own if norms[i] <= IDLE * median]
         for i in idle:
             dropped[chosen[found.kept[i]]] = f"update is negligible: length {norms[i]:.3g}, median {median:.3g}"
+        if not idle:
+            return found.matrix, found.condition, norms[own]
         used = np.setdiff1d(np.arange(len(norms)), idle)
         return found.matrix[np.ix_(used, used)], found.condition, norms[[i for i in own if i not in idle]]
     finite, _ = screen(rows.select(good))

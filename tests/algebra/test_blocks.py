@@ -19,7 +19,7 @@ LENGTH = 1001
 
 @pytest.fixture(autouse=True)
 def many_processors(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    monkeypatch.setattr(blocks, "PROCESSORS", 8)
 
 
 def rows(length: int = LENGTH) -> Rows:

@@ -236,3 +236,24 @@ def test_rounding_between_opposite_updates_is_not_amplified() -> None:
         direction = simplex_point(updates @ updates.T, np.array([0.0, 1e-300, 1.0])) @ updates
         assert np.linalg.norm(direction) <= (1 + 1e-9) * np.linalg.norm(updates[2])
         assert updates[2] @ direction >= (1 - 1e-6) * direction @ direction
+
+
+def test_the_shortest_vector_leans_to_the_shortest_of_two_updates_and_bisects_equal_ones() -> None:
+    """Of two updates, and of all that have a part in it; an update that has none may lie along it and be longer."""
+
+    def cosines(updates: Array) -> tuple[Array, Array]:
+        point = simplex_point(updates @ updates.T, np.ones(len(updates)))
+        direction = point @ updates
+        return point, updates @ direction / np.linalg.norm(updates, axis=1) / np.linalg.norm(direction)
+
+    generator = np.random.default_rng(0)
+    for _ in range(50):
+        updates = generator.normal(size=(2, 3))
+        lengths = np.linalg.norm(updates, axis=1)
+        _, leaning = cosines(updates)
+        assert (leaning[0] > leaning[1]) == (lengths[0] < lengths[1])
+        _, leaning = cosines(updates / lengths[:, None])
+        assert leaning[0] == pytest.approx(leaning[1])
+    point, leaning = cosines(np.array([[2.0, 1.0], [-2.0, 1.0], [0.0, 3.0]]))
+    assert point == pytest.approx([0.5, 0.5, 0.0], abs=1e-12)
+    assert leaning == pytest.approx([5**-0.5, 5**-0.5, 1.0])

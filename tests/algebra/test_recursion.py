@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -39,3 +41,24 @@ def test_printed_recursion_divides_zero_by_zero_where_the_closed_form_does_not()
 def test_a_single_update_is_divided_by_its_weight() -> None:
     update = torch.tensor([[3.0, 4.0]], dtype=torch.float64)
     assert gram_schmidt_direction(update, [2.0], 1.0).tolist() == [1.5, 2.0]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_recursions_vectors_are_orthogonal_span_the_same_and_have_positive_weights(seed: int) -> None:
+    """Equations (5), (6) and (14) written out: the weights come out positive without having been asked to."""
+    generator = np.random.default_rng(seed)
+    updates, losses = generator.normal(size=(5, 40)), generator.uniform(0.3, 3.0, 5)
+    vectors: list[np.ndarray[Any, Any]] = []
+    for update, loss in zip(updates, losses, strict=True):
+        shares = [update @ other / (other @ other) for other in vectors]
+        left = update - sum((share * other for share, other in zip(shares, vectors, strict=True)), np.zeros(40))
+        vectors.append(left / (loss - sum(shares)))
+    found = np.stack(vectors)
+    products = found @ found.T
+    lengths = np.sqrt(np.diag(products))
+    np.testing.assert_allclose(products / np.outer(lengths, lengths), np.eye(5), atol=1e-9)
+    assert np.linalg.matrix_rank(np.vstack([found, updates])) == 5
+    weights = 1 / lengths**2 / (1 / lengths**2).sum()
+    assert (weights > 0).all()
+    printed = gram_schmidt_direction(torch.from_numpy(updates), losses.tolist(), 1.0).numpy()
+    np.testing.assert_allclose(weights @ found, printed, rtol=1e-9)

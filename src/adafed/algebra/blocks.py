@@ -23,6 +23,7 @@ MEMORY_BUDGET = 256 * 2**20  # bytes of work space beyond the updates and the an
 # A task takes up to eight blocks, fewer where that would leave threads without work.
 BLOCKS_A_TASK = 8
 TASKS = 8
+PROCESSORS = os.cpu_count() or 1  # asked once, since the system reads a file to tell
 
 
 def block_length(count: int) -> int:
@@ -42,7 +43,7 @@ def in_order(task: Callable[[int, int], Result], rows: Rows, step: int, at_most:
     span = step * min(max(rows.length // (step * TASKS), 1), BLOCKS_A_TASK)
     starts = range(0, rows.length, span)
     threads = _threads.get() or torch.get_num_threads()
-    workers = min(threads if rows.on_cpu else 1, len(starts), os.cpu_count() or 1)
+    workers = min(threads if rows.on_cpu else 1, len(starts), PROCESSORS)
     if at_most is not None:
         workers = max(1, min(workers, at_most))
     with one_blas_thread():

@@ -79,8 +79,9 @@ def gram_screened(rows: Rows, *, memory_budget: int = MEMORY_BUDGET) -> Gram:
                 again = True  # every square of a float32 fits into float64
             else:
                 dropped[index] = OUT_OF_RANGE
-    kept = np.setdiff1d(np.arange(rows.count), list(dropped)).astype(np.intp)
-    matrix = matrix[np.ix_(kept, kept)]
+    kept = np.array([k for k in range(rows.count) if k not in dropped], dtype=np.intp)
+    if dropped:
+        matrix = matrix[np.ix_(kept, kept)]
     if not again:
         spread = condition(matrix)
         again = narrow and spread > TRUSTED_CONDITION

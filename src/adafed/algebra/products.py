@@ -9,15 +9,14 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from adafed.algebra.blocks import block_length, in_order
+from adafed.algebra.blocks import block_length, in_order, one_blas_thread
 from adafed.algebra.gram import screen
-from adafed.algebra.rows import Array, Rows
+from adafed.algebra.rows import Array, Rows, kept_room
 
 Vector = npt.NDArray[np.float64]
 
 
-PART = 2**18  # numbers of a vector that are taken off it at a time
-PIECE = 2**13  # numbers widened to float64 at a time: BLAS adds up so few on one thread, and their room is cheap to get
+PIECE = 2**15  # numbers widened to float64 at a time, few enough to stay in the cache
 
 
 class Products(NamedTuple):
@@ -64,12 +63,13 @@ def products(rows: Rows, direction: torch.Tensor | None = None) -> Products:
 
 
 def squared_length(numbers: Array) -> float:
-    """The sum of the squares, in float64 piece by piece; numpy alone, since torch's calls cost more than the sums."""
-    total, room = 0.0, np.empty(min(PIECE, len(numbers)))
+    """The sum of the squares, in float64 piece by piece. In numpy, since torch's calls cost more than the sums, and in
+    few calls, since threads wait for each other at every one; the caller holds BLAS to one thread."""
+    total = 0.0
     with np.errstate(over="ignore"):
         for first in range(0, len(numbers), PIECE):
             piece = numbers[first : first + PIECE]
-            wide = room[: len(piece)]
+            wide = kept_room("squares", 8 * len(piece)).view(np.float64)
             wide[...] = piece
             total += float(np.dot(wide, wide))  # `@` would keep other threads from running meanwhile
     return total
@@ -88,6 +88,7 @@ def length(vector: torch.Tensor, squared: float | None = None) -> float:
 
 def _squared_length(vector: torch.Tensor) -> float:
     total = 0.0
-    for part in torch.split(vector, PART):
-        total += squared_length((part.float() if part.element_size() < 4 else part).cpu().numpy())
+    with one_blas_thread():
+        for part in torch.split(vector, 8 * PIECE):
+            total += squared_length((part.float() if part.element_size() < 4 else part).cpu().numpy())
     return total

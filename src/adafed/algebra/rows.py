@@ -25,8 +25,18 @@ _NUMPY_DTYPES = {
 
 # The system clears every page it hands out, which for a block of this size takes as long as the block's product.
 KEPT_ROOM = 2**21
-_NOTHING: Array = np.empty(0, np.uint8)
 _thread = threading.local()
+
+
+def kept_room(use: str, size: int) -> Array:
+    """So many bytes, of any content, for the calling thread and this use of it alone; lost at the next call."""
+    if size > KEPT_ROOM:
+        return np.empty(size, np.uint8)
+    kept: Array | None = getattr(_thread, use, None)
+    if kept is None or kept.nbytes < size:
+        kept = np.empty(size, np.uint8)
+        setattr(_thread, use, kept)
+    return kept[:size]
 
 
 class FileRows(np.ndarray[Any, Any]):
@@ -136,13 +146,7 @@ class Rows:
         """Room for a block, the same for every block of a thread; the odd row length keeps the rows of a block from
         sharing the same lines of the cache."""
         shape = (self.count, 0 if self.in_place(dtype) else length + 16)
-        size = shape[0] * shape[1] * dtype.itemsize
-        if size > KEPT_ROOM:
-            return np.empty(shape, dtype)
-        kept: Array = getattr(_thread, "room", _NOTHING)
-        if kept.nbytes < size:
-            kept = _thread.room = np.empty(size, np.uint8)
-        return kept[:size].view(dtype).reshape(shape)
+        return kept_room("block", shape[0] * shape[1] * dtype.itemsize).view(dtype).reshape(shape)
 
     def _fill(self, into: Array, start: int, stop: int) -> Array:
         if isinstance(self._matrix, np.ndarray) and self.dtype != torch.bfloat16:
