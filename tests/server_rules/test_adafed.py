@@ -273,3 +273,69 @@ def test_affine_hull_stalls_where_the_simplex_does_not() -> None:
     np.testing.assert_allclose(walked("affine", 60), [1.0, 0.9**60], atol=1e-6)
     np.testing.assert_allclose(walked("simplex", 60), [0.9**60, 0.9**60], atol=1e-9)
     assert walked("affine", 300)[0] < 0.5
+
+
+def test_at_the_end_of_theorem_2s_interval_a_loss_stays_though_d_is_not_zero() -> None:
+    """f_k = ||x - c_k||^2, so L = 2: at eta_t = (2/L) min w the loss with the smallest weight is where it was.
+
+    Theorem 2's closed interval keeps every loss from rising, but its equality "iff d = 0" needs the open one.
+    """
+    x, centres = np.zeros(2), np.array([[2.0, 0.0], [0.0, 1.0]])
+    losses = ((x - centres) ** 2).sum(axis=1)
+    direction = paper(torch.from_numpy(2 * (x - centres)), losses, gamma=1.0).direction.numpy()
+    assert np.linalg.norm(direction) > 0.5
+
+    def changes(share: float) -> Array:
+        stepped = x - share * losses.min() * direction  # 2/L is 1
+        return np.asarray(((stepped - centres) ** 2).sum(axis=1) - losses)
+
+    assert (changes(0.0) == 0).all()
+    assert (changes(0.999) < 0).all()
+    assert changes(1.0)[0] < 0
+    assert changes(1.0)[1] == pytest.approx(0.0, abs=1e-15)
+    assert changes(1.001)[1] > 0
+
+
+def test_d_vanishes_though_everyone_has_a_common_way_down() -> None:
+    """Gradients that become parallel, of lengths 1 and 2: the affine hull of the two comes to hold 0, their convex hull
+    stays at distance 1. So a short d says that the gradients are dependent, not that the point is Pareto-stationary."""
+    for distance in (1e-1, 1e-2, 1e-3):
+        updates = torch.tensor([[1.0, 0.0], [2.0, distance]], dtype=torch.float64)
+        outcome = paper(updates, [1.0, 1.0], gamma=1.0)
+        assert outcome.diagnostics.hull == "affine"
+        assert outcome.coefficients[0] > 0 > outcome.coefficients[1]
+        assert outcome.diagnostics.norm == pytest.approx(distance, rel=0.01)
+        free = run(updates, [1.0, 1.0], gamma=1.0, scale="paper", hull="simplex")
+        assert free.diagnostics.norm == pytest.approx(1.0)
+        assert (free.diagnostics.rates >= 1.0).all()
+
+
+def test_dependent_updates_may_have_no_direction_with_adafeds_rates() -> None:
+    """g and 2 g with equal losses: g . d = 2 g . d holds for g . d = 0 only."""
+    updates = torch.tensor([[1.0, 0.0, 0.0], [2.0, 0.0, 0.0], [0.0, 1.0, 0.0]], dtype=torch.float64)
+    rates, *_ = np.linalg.lstsq(updates.numpy(), np.ones(3), rcond=None)
+    assert np.abs(updates.numpy() @ rates - 1).max() > 0.1
+    assert paper(updates, [1.0] * 3, gamma=1.0).diagnostics.hull == "simplex"
+
+
+@SEEDS
+def test_what_makes_all_rates_equal(seed: int) -> None:
+    """gamma = 0 does. Dividing the updates by their length, or by its square, makes the rates go with them instead."""
+    updates, _ = drawn(seed, 4)
+    updates = updates * torch.tensor([[0.3], [1.0], [2.0], [5.0]])
+    lengths = updates.norm(dim=1)
+    equal = run(updates, None, gamma=0.0).direction
+    np.testing.assert_allclose(updates @ equal / (updates[0] @ equal), np.ones(4), rtol=1e-9)
+    for power in (1, 2):
+        direction = run(updates / lengths[:, None] ** power, None, gamma=0.0).direction
+        rates = updates @ direction
+        np.testing.assert_allclose(rates / rates[0], (lengths / lengths[0]) ** power, rtol=1e-9)
+        assert rates.max() > 5 * rates.min()
+
+
+def test_the_bound_on_d_in_the_last_convergence_proof_fails() -> None:
+    """||d||^2 <= l^2 / K needs every orthogonalised gradient to be no longer than l."""
+    alike = torch.tensor([[1.0, 0.1], [1.0, -0.1]], dtype=torch.float64)  # gamma = 0: clients that agree
+    assert paper(alike, None, gamma=0.0).diagnostics.norm ** 2 > 1.9 * float(alike.norm(dim=1).max()) ** 2 / 2
+    apart = torch.eye(2, dtype=torch.float64)  # gamma > 0: small losses
+    assert paper(apart, [0.01, 0.01], gamma=1.0).diagnostics.norm ** 2 > 1e3 * 1 / 2
