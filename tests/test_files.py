@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from adafed import AdafedError
@@ -51,3 +52,18 @@ def test_tensors_come_back(tmp_path: Path) -> None:
     save_tensors(tmp_path / "t.safetensors", tensors, {"note": "x"})
     found = load_file(tmp_path / "t.safetensors")
     assert all(torch.equal(tensors[name], found[name]) for name in tensors)
+
+
+def test_the_library_tells_the_systems_error_by_its_number(tmp_path: Path) -> None:
+    with pytest.raises(AdafedError, match="could not be written: No such file or directory"):
+        save_tensors(tmp_path / "missing" / "x.safetensors", {"a": torch.zeros(2)})
+
+
+def test_a_full_disk_under_the_library_is_told_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr("adafed.files.save_file", full)
+    with pytest.raises(AdafedError, match="the disk is full"):
+        save_tensors(tmp_path / "x.safetensors", {"a": torch.zeros(2)})
+    assert list(tmp_path.iterdir()) == []

@@ -4,25 +4,33 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-from safetensors.torch import save
+from safetensors import SafetensorError
+from safetensors.torch import save_file
 
 from adafed.errors import AdafedError
 
 
 def write_whole(path: Path, content: bytes, *, durable: bool = False) -> None:
-    """`durable` waits for the disk, which a power cut needs and a killed process does not."""
+    with _beside(path, durable) as temporary:
+        temporary.write_bytes(content)
+
+
+@contextmanager
+def _beside(path: Path, durable: bool) -> Iterator[Path]:
+    """A file to write, which then takes the place of `path`; `durable` waits for the disk, which a power cut needs and
+    a killed process does not."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
     with full_disk_in_a_sentence(path):
         try:
-            with temporary.open("wb") as file:
-                file.write(content)
-                if durable:
-                    file.flush()
+            yield temporary
+            if durable:
+                with temporary.open("rb+") as file:
                     os.fsync(file.fileno())
             os.replace(temporary, path)
         except OSError:
@@ -34,7 +42,17 @@ def save_tensors(
     path: Path, tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str] | None = None, *, durable: bool = False
 ) -> None:
     whole = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    write_whole(path, save(whole, dict(metadata) if metadata else None), durable=durable)
+    with _beside(path, durable) as temporary:
+        try:
+            save_file(whole, temporary, dict(metadata) if metadata else None)  # `save` would copy everything thrice
+        except SafetensorError as error:
+            raise _as_os_error(error) from None
+
+
+def _as_os_error(error: SafetensorError) -> Exception:
+    """The library tells a full disk in words only."""
+    code = re.search(r"os error (\d+)", str(error))
+    return OSError(int(code[1]), os.strerror(int(code[1]))) if code else error
 
 
 @contextmanager
