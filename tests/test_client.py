@@ -56,7 +56,7 @@ def test_fedprox_oracle(oracles: dict[str, Any], mu: float, key: str) -> None:
     told = oracles["fedprox"]
     model = FlatModule(Quadratic([float(v) for v in told["start"]], [float(v) for v in told["target"]]))
     how = replace(GD, epochs=told["steps"], mu=mu)
-    steps, _ = LocalTrainer(model, how).train(model.vector.clone(), ONE, replace(WORK, lr=told["lr"]))
+    steps, _ = LocalTrainer(model, how).train(model.vector.clone(), ONE, WORK._replace(lr=told["lr"]))
     assert steps == told["steps"]
     assert model.vector[:3].tolist() == pytest.approx(told[key], rel=1e-5)
 
@@ -156,7 +156,7 @@ def test_batches_cover_the_samples_once_an_epoch(samples: int, batch: int | None
     whole = list(batches(how, WORK, samples))
     assert len(whole) == how.steps(samples)
     assert sorted(torch.cat(whole).tolist()) == sorted(list(range(samples)) * epochs)
-    short = list(batches(how, replace(WORK, share=share), samples))
+    short = list(batches(how, WORK._replace(share=share), samples))
     assert len(short) == max(1, int(share * len(whole)))
     assert all(torch.equal(a, b) for a, b in zip(short, whole, strict=False))
 
@@ -171,8 +171,8 @@ def test_dropout_layers_draw_from_the_client_and_the_round() -> None:
         return model.vector.clone()
 
     assert torch.equal(trained(WORK), trained(WORK))
-    assert not torch.equal(trained(WORK), trained(replace(WORK, client=4)))
-    assert not torch.equal(trained(WORK), trained(replace(WORK, round=2)))
+    assert not torch.equal(trained(WORK), trained(WORK._replace(client=4)))
+    assert not torch.equal(trained(WORK), trained(WORK._replace(round=2)))
 
 
 def test_measuring_is_the_mean_loss_and_the_share_of_right_answers() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 
@@ -41,8 +42,7 @@ class LocalTraining:
         return self.epochs * -(-samples // batch)
 
 
-@dataclass(frozen=True)
-class Assignment:
+class Assignment(NamedTuple):
     """What one client is asked to do in one round."""
 
     client: int
@@ -62,14 +62,12 @@ class Samples:
         return len(self.targets)
 
 
-@dataclass(frozen=True)
-class Measured:
+class Measured(NamedTuple):
     loss: float
     accuracy: float
 
 
-@dataclass(frozen=True)
-class Report:
+class Report(NamedTuple):
     """What a client tells the server beside its update."""
 
     client: int

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from adafed.executors.station import Scores
 from adafed.metrics import Fairness, fairness
 
 
-@dataclass(frozen=True)
-class Participant:
+class Participant(NamedTuple):
     """One client's part in a round. `stepped` is its training loss after the server's step."""
 
     client: str

@@ -1,7 +1,7 @@
 """Units of work and their results as JSON, the only thing that travels between processes besides raw numbers.
 
-Values go as rows without names: a round of a hundred small clients lasts a few milliseconds, and names would be a good
-part of it.
+Values are named tuples, which go as rows without names: a round of a hundred small clients lasts a few milliseconds,
+and names would be a good part of it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def unit_to_json(unit: Unit) -> dict[str, Any]:
         return {"kind": "measure", "clients": unit.clients, "part": unit.part, "personal": personal}
     return {
         "kind": "train",
-        "work": [(one.client, one.round, one.lr, one.share) for one in unit.work],
+        "work": unit.work,
         "rows": unit.rows,
         "before": unit.before,
         "after": unit.after,
@@ -47,12 +47,6 @@ def unit_from_json(content: dict[str, Any]) -> Unit:
     return TrainUnit(work, tuple(content["rows"]), content["before"], content["after"], personal)
 
 
-def reports_to_json(reports: list[Report]) -> list[tuple[Any, ...]]:
-    return [
-        (one.client, one.samples, one.steps, one.running, _pair(one.before), _pair(one.after)) for one in reports
-    ]  # fmt: skip
-
-
 def reports_from_json(content: list[list[Any]]) -> list[Report]:
     return [
         Report(client, samples, steps, running, _measured(before), _measured(after))
@@ -60,16 +54,8 @@ def reports_from_json(content: list[list[Any]]) -> list[Report]:
     ]
 
 
-def scores_to_json(scores: list[Scores]) -> list[tuple[Any, ...]]:
-    return [(one.client, one.samples, one.loss, one.accuracy) for one in scores]
-
-
 def scores_from_json(content: list[list[Any]]) -> list[Scores]:
     return [Scores(*one) for one in content]
-
-
-def _pair(measured: Measured | None) -> tuple[float, float] | None:
-    return None if measured is None else (measured.loss, measured.accuracy)
 
 
 def _measured(pair: list[float] | None) -> Measured | None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from safetensors.torch import load_file
@@ -58,8 +58,7 @@ class MeasureUnit:
     personal: tuple[Personal, ...] = ()
 
 
-@dataclass(frozen=True)
-class Scores:
+class Scores(NamedTuple):
     """A model on one client's samples; no samples, no scores."""
 
     client: int

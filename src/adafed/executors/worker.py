@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from adafed.errors import AdafedError
-from adafed.executors.messages import decode, encode, reports_to_json, scores_to_json, unit_from_json
+from adafed.executors.messages import decode, encode, unit_from_json
 from adafed.executors.shared import attach
 from adafed.executors.station import Station, TrainUnit
 from adafed.runs.config import config_from
@@ -44,10 +44,8 @@ def _answer(station: Station, message: dict[str, Any], received: torch.Tensor, u
     try:
         unit = unit_from_json(message["unit"])
         if isinstance(unit, TrainUnit):
-            results = reports_to_json(station.train(unit, received, updates))
-        else:
-            results = scores_to_json(station.measure(unit, received))
-        return {"number": message["number"], "results": results}
+            return {"number": message["number"], "results": station.train(unit, received, updates)}
+        return {"number": message["number"], "results": station.measure(unit, received)}
     except AdafedError as error:
         return {"number": message["number"], "error": str(error)}
     except Exception:  # a bug, or the user's own model failing: the main process tells it with the traceback

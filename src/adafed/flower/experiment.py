@@ -177,7 +177,7 @@ class ExperimentStrategy(FairStrategy):
 def improved(record: RoundRecord, losses: Mapping[str, float]) -> RoundRecord:
     """The round with its cohort's training losses after the step, and rho_t from them."""
     members = tuple(
-        one if one.dropped or one.before is None else replace(one, stepped=losses.get(one.client))
+        one if one.dropped or one.before is None else one._replace(stepped=losses.get(one.client))
         for one in record.participants
     )
     both = [(one.before, one.stepped) for one in members if one.before is not None and one.stepped is not None]

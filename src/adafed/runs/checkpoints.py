@@ -22,6 +22,7 @@ class Checkpoints:
         self._last_durable = monotonic()
         with full_disk_in_a_sentence(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
+        self._there: list[Path] | None = None  # looked up once: nobody else writes here
 
     def newest(self) -> ServerState | None:
         """The newest whole one; None where there is none."""
@@ -41,8 +42,10 @@ class Checkpoints:
         durable = now - self._last_durable >= self._durable_every
         save_tensors(file, tensors, {"state": numbers}, durable=durable)
         self._last_durable = now if durable else self._last_durable
-        for old in self.files()[:-KEPT]:
-            old.unlink()
+        there = self.files() if self._there is None else [*(one for one in self._there if one != file), file]
+        for old in there[:-KEPT]:
+            old.unlink(missing_ok=True)
+        self._there = there[-KEPT:]
 
     def files(self) -> list[Path]:
         return sorted(self.folder.glob("round-*.safetensors"))

@@ -54,8 +54,7 @@ class Store:
         with self._told(), self._db:
             row = [getattr(record, name) for name in _ROUND] + [json.dumps(record.notes)]
             self._insert("rounds", [[record.round, *row]])
-            self._insert("participants", [[record.round, *(getattr(one, n) for n in _PARTICIPANT)]
-                                          for one in record.participants])  # fmt: skip
+            self._insert("participants", [[record.round, *one] for one in record.participants])
             self._insert("evaluations", [
                 [record.round, evaluation.part, int(evaluation.personal), client, s.samples, s.loss, s.accuracy]
                 for evaluation in record.evaluations
@@ -122,9 +121,7 @@ class Store:
 
 
 _ROUND = ("local_lr", "rate", "norm", "mean_norm", "condition", "negative", "rho", "mean_decrease", "skipped")
-_PARTICIPANT = (
-    "client", "samples", "steps", "before", "after", "running", "accuracy", "stepped", "coefficient", "rate", "dropped",
-)  # fmt: skip
+_PARTICIPANT = Participant._fields
 
 
 def _finite(value: Any) -> Any:
