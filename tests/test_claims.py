@@ -7,6 +7,8 @@ with two classes each, small enough for a test: a trend on it is no proof of one
 from __future__ import annotations
 
 import functools
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,9 @@ import torch
 import adafed
 from adafed import paper
 from adafed.records import RoundRecord
+from adafed.report.figures import FIGURES
 from adafed.runs.config import merged
+from adafed.study import load_study
 
 Array = np.ndarray[Any, Any]
 
@@ -88,6 +92,16 @@ def test_a_positive_rate_is_necessary_where_losses_are_convex_and_only_there() -
     (high, slope), (low, _) = hilly(-1.0), hilly(-1.0 - (-4.0))
     assert slope * -4.0 < 0
     assert low < high
+
+
+def test_adafed_ends_at_a_more_even_point_of_the_front_than_mgda(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two clients with digits, one upside down, from equal losses; figure-pareto draws the same for longer."""
+    from adafed.report.figures import pareto
+
+    monkeypatch.setattr(pareto, "ROUNDS", 60)
+    losses = pareto.two_clients()
+    gaps = {name: abs(np.diff(pareto.descend(losses, *pareto.RULES[name])[-1]).item()) for name in ("MGDA", "AdaFed")}
+    assert gaps["AdaFed"] < 0.1 * gaps["MGDA"]
 
 
 # Theorems
@@ -335,6 +349,21 @@ def test_ditto_changes_no_bit_of_adafeds_model() -> None:
 def test_adafed_learns_together_with_other_methods(changes: dict[str, Any]) -> None:
     losses = before(list(adafed.simulate(config(rounds=20, **changes)))).mean(axis=1)
     assert losses[-1] < 0.8 * losses[0]
+
+
+# docs/claims.md
+
+
+def test_every_command_of_the_list_of_claims_exists() -> None:
+    root = Path(__file__).parent.parent
+    text = (root / "docs" / "claims.md").read_text()
+    tests = re.findall(r"`tests/([\w/]+\.py)::(\w+)`", text)
+    assert len(tests) > 30
+    for file, name in tests:
+        assert f"def {name}(" in (root / "tests" / file).read_text(), name
+    assert set(re.findall(r"adafed reproduce ([\w-]+)", text)) <= {*paper.tables(), *FIGURES}
+    study = load_study(root / "experiments" / "claims.toml")
+    assert set(re.findall(r"experiments/claims.toml --profile (\w+)", text)) == set(study.profiles)
 
 
 # What the printed tables themselves say
