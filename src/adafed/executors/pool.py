@@ -6,11 +6,13 @@ the number of workers changes no bit.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import socket
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, Protocol
@@ -155,7 +157,8 @@ class Workers:
         results: list[list[list[Any]] | None] = [None] * len(units)
         queue = _Queue(units, len(self._connections))
         held = [0] * len(self._connections)
-        for _ in range(AHEAD):
+        self._hand_apart(queue, held)
+        for _ in range(AHEAD - 1):
             for k in range(len(held)):
                 self._hand(k, queue, held)
         while any(held):
@@ -168,6 +171,31 @@ class Workers:
                 results[answer["number"]] = answer["results"]
                 self._hand(k, queue, held)
         return [result for result in results if result is not None]
+
+    def _hand_apart(self, queue: _Queue, held: list[int]) -> None:
+        """The first units, with each worker bound to a core of its own while they are handed out.
+
+        The scheduler may wake two workers on one core and leave the other idle until its next tick, four milliseconds
+        that a round of small clients takes in all. Where each goes afterwards is the scheduler's choice again: other
+        runs may be on the same cores. The core this process is on comes last, as its worker may push it aside.
+        """
+        cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+        order = list(range(len(held)))
+        if 1 < len(held) <= len(cores):
+            here = _core()
+            order.sort(key=lambda k: cores[k] == here)
+            self._bind([{core} for core in cores])
+        for k in order:
+            self._hand(k, queue, held)
+        if 1 < len(held) <= len(cores):
+            self._bind([set(cores)] * len(held))
+
+    def _bind(self, cores: Sequence[set[int]]) -> None:
+        with suppress(
+            OSError
+        ):  # a worker that is gone will be missed soon; where binding is forbidden, nothing is lost
+            for process, its in zip(self._processes, cores, strict=False):
+                os.sched_setaffinity(process.pid, its)
 
     def _hand(self, worker: int, queue: _Queue, held: list[int]) -> None:
         """The next unit, unless the worker is busy and one that is free could take it soon."""
@@ -209,6 +237,8 @@ class _Queue:
         self._own: list[list[int]] = [[] for _ in range(workers)]
         for number in range(len(units) - 1, -1, -1):
             self._own[_clients(units[number])[0] % workers].append(number)
+        # A round's first messages are made before any is sent: its sender may have to wait for a core after the first.
+        self._made = {number: self._message(number) for own in self._own for number in own[-1:]}
 
     def __len__(self) -> int:
         return sum(map(len, self._own))
@@ -216,10 +246,21 @@ class _Queue:
     def pop(self, worker: int) -> tuple[int, bytes]:
         own = self._own[worker] or max(self._own, key=len)
         number = own.pop()
-        return number, encode({"number": number, "unit": unit_to_json(self._units[number])})
+        return number, self._made.pop(number, None) or self._message(number)
+
+    def _message(self, number: int) -> bytes:
+        return encode({"number": number, "unit": unit_to_json(self._units[number])})
 
     def put_back(self, worker: int, number: int) -> None:
         self._own[worker].append(number)
+
+
+def _core() -> int:
+    """The core this thread is on, or -1 where the system does not say."""
+    try:
+        return int(ctypes.CDLL(None).sched_getcpu())
+    except (OSError, AttributeError):
+        return -1
 
 
 def _clients(unit: Unit) -> Sequence[int]:
