@@ -106,6 +106,17 @@ def test_rounds_to_reach_are_not_fooled_by_one_swing() -> None:
     assert never.mark == " (2 of 2 never)"
 
 
+def test_what_the_repository_keeps_can_be_read_and_is_told_of() -> None:
+    folder = Path(__file__).parents[1]
+    told = (folder / "docs" / "reproduction.md").read_text()
+    files = sorted((folder / "results").glob("*.json"))
+    assert files
+    for file in files:
+        kept = load(file)
+        assert f"results/{file.name}" in told
+        assert all(run.at[-1] == run.rounds for run in kept.runs), "a run that was cut short"
+
+
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"format": 1}', '{"format": 1, "runs": [{}]}', '{"runs": 3}'])
 def test_other_files_are_told_in_a_sentence(content: str, tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text(content)

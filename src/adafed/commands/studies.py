@@ -142,9 +142,10 @@ def results(
     reference = against or next(iter(kept.methods()), "")
     keys = columns.split(",")
     reach = dict(map(_level, levels)) if levels else usual_levels(kept, reference)
-    print_table(scores(kept, keys, final=final), form)
-    print_table(paired(kept, reference, keys, final=final), form)
-    print_table(rounds_to(kept, reach), form)
+    tables = (scores(kept, keys, final=final), paired(kept, reference, keys, final=final), rounds_to(kept, reach))
+    for table in tables:
+        print_table(table, form)
+        console.print()
 
 
 def _level(text: str) -> tuple[str, float]:
