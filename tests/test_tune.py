@@ -11,7 +11,7 @@ import adafed
 from adafed import paper
 from adafed.errors import AdafedError
 from adafed.runs.config import Config, config_from
-from adafed.runs.summary import RunSummary
+from adafed.runs.summary import RunSummary, summarise
 from adafed.tune import RATES, Trial, front, ranked, search_table, space, tune
 
 
@@ -62,6 +62,7 @@ def test_rungs_send_a_third_on(tmp_path: Path) -> None:
     assert sorted(rounds.values()) == [2, 2, 6, 6]
     assert [trial.rounds for trial in search.trials] == [6, 6, 2, 2]
     assert search.best[0].rounds == 6
+    assert summarise(search.best[0].scores[0].path).rounds == 6  # an extended run is read to its end
     assert "6 rounds" in search_table(search, "mean").rows[0].label
     rounds.clear()
     again = tune(CONFIG, tmp_path, rates=rates, objective="mean", rungs=(2,), watch=watch)

@@ -18,12 +18,10 @@ from adafed.errors import AdafedError
 from adafed.files import write_whole
 from adafed.report.tables import Cell, Column, Row, Table, cells
 from adafed.runs.config import load_config
-from adafed.runs.store import Store
-from adafed.runs.summary import COLUMNS, Metrics, column, metrics
+from adafed.runs.summary import COLUMNS, LATE, Metrics, column, evaluations, known_mean, metrics
 
 FORMAT = 1
 KEPT = ("mean", "std", "floor", "excess", "worst_5", "worst_10", "best_5", "best_10", "rho")
-LATE = 0.1  # the share of the rounds, at the end, whose evaluations are averaged
 SMOOTHED = 3  # evaluations averaged before a round counts as having reached something: one swing is no arrival
 DIGITS = 3
 
@@ -48,13 +46,13 @@ class KeptRun:
     def tail(self) -> Metrics:
         """The mean over the evaluations of the last tenth of the rounds."""
         late = [k for k, round_ in enumerate(self.at) if round_ > (1 - LATE) * self.rounds] or [len(self.at) - 1]
-        return {key: _mean([values[k] for k in late]) for key, values in self.evaluations.items() if values}
+        return {key: known_mean([values[k] for k in late]) for key, values in self.evaluations.items() if values}
 
     def reached(self, key: str, level: float) -> int | None:
         """The first round at which the measure, averaged over three evaluations, is at least `level`."""
         values = self.evaluations[key]
         for k in range(SMOOTHED - 1, len(values)):
-            mean = _mean(values[k - SMOOTHED + 1 : k + 1])
+            mean = known_mean(values[k - SMOOTHED + 1 : k + 1])
             if mean is not None and mean >= level:
                 return self.at[k]
         return None
@@ -79,12 +77,7 @@ class Kept:
 def kept_run(method: str, directory: Path, part: str = "test") -> KeptRun | None:
     """From a run directory; None where it has no evaluation yet."""
     config = load_config(directory / "config.toml")
-    store = Store(directory / "rounds.sqlite", read_only=True)
-    try:
-        records = [record for record in store.records(evaluated=True) if record.evaluation(part) is not None]
-        last = store.last_round()
-    finally:
-        store.close()
+    last, records = evaluations(directory, part)
     if not records:
         return None
     found = [metrics(record, part) for record in records]
@@ -226,7 +219,7 @@ def rounds_to(kept: Kept, levels: Mapping[str, float]) -> Table:
 def usual_levels(kept: Kept, against: str) -> dict[str, float]:
     """Where `against` ends, a point below: what a slower method must reach too."""
     runs = kept.methods()[against].values()
-    found = {key: _mean([run.tail.get(key) for run in runs]) for key in ("mean", "worst_10")}
+    found = {key: known_mean([run.tail.get(key) for run in runs]) for key in ("mean", "worst_10")}
     return {key: round(value - 1.0, 1) for key, value in found.items() if value is not None}
 
 
@@ -240,8 +233,3 @@ def _seeds(count: int) -> str:
 
 def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, DIGITS)
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return math.fsum(known) / len(known) if known and len(known) == len(values) else None

@@ -132,7 +132,7 @@ class Rows:
         """Columns start to stop in the buffer's type: a view of the updates if they have it, else in the buffer."""
         if self.in_place(buffer.dtype):
             assert self._matrix is not None
-            return self._matrix[:, start:stop]  # type: ignore[return-value]
+            return self._matrix[:, start:stop]  # type: ignore[return-value]  # numpy's own: `in_place` looked
         return self._fill(buffer[:, : stop - start], start, stop)
 
     def in_place(self, dtype: np.dtype[Any]) -> bool:

@@ -132,7 +132,7 @@ class RunDirectory:
     def _describe(self, federation: Federation, grouped: int) -> None:
         """Write what the run is, or check that the directory holds the same run."""
         assert self.path is not None
-        facts = {
+        facts: dict[str, Any] = {
             "data": {"name": federation.name, "clients": len(federation.ids), "checksum": federation.checksum},
             "seeds": vars(self.config.derived_seeds()),
             "trained_together": grouped,
@@ -141,7 +141,7 @@ class RunDirectory:
         if described.exists() and (self.path / "config.toml").exists():
             before = json.loads(described.read_text())
             require_same(self.path, load_config(self.path / "config.toml"), self.config)
-            if before["data"]["checksum"] != facts["data"]["checksum"]:  # type: ignore[index]
+            if before["data"]["checksum"] != facts["data"]["checksum"]:
                 raise AdafedError(
                     f"{self.path} was begun on other data (checksum {before['data']['checksum'][:12]}, "
                     f"now {federation.checksum[:12]}); restore the data or start a new run"

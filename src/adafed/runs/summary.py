@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -35,6 +36,7 @@ COLUMNS: dict[str, Column] = {
 PERCENT = {"mean", "std", "floor", "excess", "worst_5", "worst_10", "best_5", "best_10", "rho"}
 CLIENT = "client:"  # a column of one client's accuracy is this and its id
 NAMED_CLIENTS = 20  # where there are more, a column for one of them makes no table
+LATE = 0.1  # the share of the rounds, at the end, whose evaluations are averaged
 USUAL = ("mean", "std", "floor", "excess", "worst_10", "best_10", "rho")
 
 
@@ -70,18 +72,23 @@ def summarise(path: str | Path, part: str = "test", *, until: int | None = None)
     if not (folder / "config.toml").exists() or not (folder / "rounds.sqlite").exists():
         raise AdafedError(f"{path} is not a run directory: it has no config.toml and rounds.sqlite")
     config = load_config(folder / "config.toml")
+    last, evaluated = evaluations(folder, part, until)
+    late = [record for record in evaluated if record.round > (1 - LATE) * last] or evaluated[-1:]
+    found = [metrics(record, part) for record in late]
+    final = found[-1] if found else {}
+    tail = {key: known_mean([one[key] for one in found]) for key in final}
+    return RunSummary(folder, config, label(config), last, config.ditto is not None, final, tail)
+
+
+def evaluations(folder: Path, part: str = "test", until: int | None = None) -> tuple[int, list[RoundRecord]]:
+    """The last round of a run directory, and its records with an evaluation on `part`."""
     store = Store(folder / "rounds.sqlite", read_only=True)
     try:
         records = list(store.records(evaluated=True))
-        last = min(store.last_round(), until or config.rounds)
+        last = store.last_round() if until is None else min(store.last_round(), until)
     finally:
         store.close()
-    evaluated = [record for record in records if record.evaluation(part) is not None and record.round <= last]
-    late = [record for record in evaluated if record.round > 0.9 * last] or evaluated[-1:]
-    found = [metrics(record, part) for record in late]
-    final = found[-1] if found else {}
-    tail = {key: _mean([one[key] for one in found]) for key in final}
-    return RunSummary(folder, config, label(config), last, config.ditto is not None, final, tail)
+    return last, [one for one in records if one.evaluation(part) is not None and one.round <= last]
 
 
 def label(config: Config) -> str:
@@ -112,6 +119,7 @@ def fairness_metrics(fairness: Fairness) -> Metrics:
     return {key: value * 100.0 if key in PERCENT and value is not None else value for key, value in values.items()}
 
 
-def _mean(values: list[float | None]) -> float | None:
+def known_mean(values: Sequence[float | None]) -> float | None:
+    """None where one of the values is not known."""
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if len(known) == len(values) and known else None
