@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from queue import SimpleQueue
+from threading import Thread
 from types import FrameType
 
 from rich.console import Console
@@ -68,15 +70,26 @@ class Stopped:
 @contextmanager
 def stop_after_the_round(console: Console) -> Iterator[Stopped]:
     stopped = Stopped()
+    # A handler interrupts its thread anywhere, also in the middle of the display's own printing or importing, which
+    # cannot be entered twice; so another thread prints, and waits its turn as threads do.
+    sentences: SimpleQueue[str | None] = SimpleQueue()
 
     def ask(_: int, __: FrameType | None) -> None:
         if stopped.asked:
             raise KeyboardInterrupt
         stopped.asked = True
-        console.print("stopping after this round; press Ctrl-C again to stop now", style="yellow")
+        sentences.put("stopping after this round; press Ctrl-C again to stop now")
 
+    def tell() -> None:
+        while (sentence := sentences.get()) is not None:
+            console.print(sentence, style="yellow")
+
+    teller = Thread(target=tell, name="adafed-ctrl-c", daemon=True)
+    teller.start()
     before = signal.signal(signal.SIGINT, ask)
     try:
         yield stopped
     finally:
         signal.signal(signal.SIGINT, before)
+        sentences.put(None)
+        teller.join()
