@@ -25,7 +25,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from adafed.algebra.blocks import MEMORY_BUDGET, block_length, in_order, one_blas_thread, wide_block_length
+from adafed.algebra.blocks import BLOCKS_A_TASK, MEMORY_BUDGET, block_length, in_order, one_blas_thread, wide_block_length
 from adafed.algebra.rows import Array, Rows
 
 NOT_FINITE = "update has a non-finite value"
@@ -98,11 +98,19 @@ def gram(rows: Rows, *, precise: bool = False, memory_budget: int = MEMORY_BUDGE
     dtype = np.dtype(np.float64 if precise or rows.dtype == torch.float64 else np.float32)
     step = step_length(rows.count, dtype)
     piece = piece_length(rows.count, step)
+    # A task's blocks in one call, where none has to be copied: calls cost as much as small blocks.
+    together = piece < step and step % piece == 0 and rows.in_place(dtype)
 
     def partial(start: int, stop: int) -> NDArray[np.float64]:
         total = np.zeros((rows.count, rows.count))
         buffer = rows.buffer(dtype, step) if rows.on_cpu else None
         with np.errstate(all="ignore"):  # non-finite rows are found afterwards, on the diagonal
+            if together:
+                whole = start + (stop - start) // step * step
+                assert buffer is not None
+                for product in _products(rows.view(start, whole, buffer), piece, step // piece):
+                    total += product
+                start = whole
             for first in range(start, stop, step):
                 last = min(first + step, stop)
                 if buffer is None:
@@ -113,7 +121,7 @@ def gram(rows: Rows, *, precise: bool = False, memory_budget: int = MEMORY_BUDGE
 
     total = np.zeros((rows.count, rows.count))
     # A block, the products of its pieces, and three sums: the one being made and those that wait to be added.
-    products = rows.count * (step // piece * dtype.itemsize + 24)
+    products = rows.count * ((BLOCKS_A_TASK if together else 1) * step // piece * dtype.itemsize + 24)
     bytes_a_worker = rows.count * (products + (step + 16) * dtype.itemsize)
     with np.errstate(all="ignore"):
         for part in in_order(partial, rows, step, memory_budget // bytes_a_worker):
@@ -139,11 +147,21 @@ def _product(block: Array, piece: int) -> Array:
         whole: Array = block @ block.T
         return whole
     full = length // piece * piece
-    pieces = block[:, :full].reshape(count, -1, piece).transpose(1, 0, 2)
-    total: Array = np.matmul(pieces, pieces.transpose(0, 2, 1)).sum(axis=0, dtype=np.float64)
+    total: Array = _products(block[:, :full], piece, full // piece).sum(axis=0)
     if full < length:
         rest = block[:, full:]
         total += rest @ rest.T
+    return total
+
+
+def _products(blocks: Array, piece: int, pieces: int) -> Array:
+    """The products of blocks that lie side by side, each the sum of those of so many pieces."""
+    count, length = blocks.shape
+    if length == 0:
+        return np.zeros((0, count, count))
+    cut = blocks.reshape(count, -1, piece).transpose(1, 0, 2)
+    found = np.matmul(cut, cut.transpose(0, 2, 1)).reshape(-1, pieces, count, count)
+    total: Array = found.sum(axis=1, dtype=np.float64)
     return total
 
 

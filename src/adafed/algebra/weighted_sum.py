@@ -18,6 +18,7 @@ from adafed.algebra.rows import Array, Rows
 from adafed.errors import AdafedError
 
 HARMLESS_CANCELLATION = 100.0
+BLOCKS_IN_PLACE = 4  # in one call, where no block has to be copied first: calls cost as much as small blocks
 _LARGEST_EXPONENT = 64  # coefficients within 2**-64 and 2**64 leave float32 room for the products
 
 
@@ -71,6 +72,8 @@ def weighted_sum_and_norm(
     dtype = np.dtype(np.float64 if precise or rows.dtype == torch.float64 else np.float32)
     weights = weights.astype(dtype)
     step = block_length(rows.count)
+    if rows.in_place(dtype):
+        step *= BLOCKS_IN_PLACE
 
     def part(start: int, stop: int) -> float:
         if not rows.on_cpu:
