@@ -161,17 +161,30 @@ class Entrant:
         return [time.process_time(), *(times.user + times.system for times in used)]
 
 
-def measure(case: Case, repeats: int, workers: int) -> tuple[dict[str, Entrant], list[float]]:
-    """Every entrant with its times, and of each saved round the share that is server step and bookkeeping."""
+@dataclass
+class Shares:
+    """Of each saved round, what the server's step and bookkeeping take: while the clients wait, and with what is saved
+    while those of the next round train already."""
+
+    waiting: list[float]
+    all: list[float]
+
+    def add(self, seconds: dict[str, float]) -> None:
+        total = sum(seconds.values())
+        self.waiting.append(seconds["server"] / total)
+        self.all.append((seconds["server"] + seconds["save"]) / total)
+
+
+def measure(case: Case, repeats: int, workers: int) -> tuple[dict[str, Entrant], Shares]:
+    """Every entrant with its times, and the server's shares of the saved rounds."""
     loop = Loop(case)
-    shares: list[float] = []
+    shares = Shares([], [])
     with tempfile.TemporaryDirectory() as folder:
         config = configuration(case, workers)
         here, saved = simulate(config), simulate(config, directory=Path(folder) / "run")
 
         def keep(records: Iterator[RoundRecord]) -> None:
-            seconds = next(records).seconds
-            shares.append((seconds["server"] + seconds["save"]) / sum(seconds.values()))
+            shares.add(next(records).seconds)
 
         calls = {LOOP: loop.round, MEMORY: lambda: next(here), SAVED: lambda: keep(saved)}
         entrants: dict[str, Entrant] = {}
@@ -182,7 +195,7 @@ def measure(case: Case, repeats: int, workers: int) -> tuple[dict[str, Entrant],
                 call()
             started = [child for child in psutil.Process().children() if child not in before]
             entrants[name] = Entrant(call, started, [], [])
-        shares.clear()
+        shares = Shares([], [])
         for _ in range(repeats):
             for entrant in entrants.values():
                 entrant.timed(case.rounds)
@@ -191,18 +204,18 @@ def measure(case: Case, repeats: int, workers: int) -> tuple[dict[str, Entrant],
     return entrants, shares
 
 
-def table(case: Case, entrants: dict[str, Entrant], shares: list[float], workers: int) -> str:
+def table(case: Case, entrants: dict[str, Entrant], shares: Shares, workers: int) -> str:
     lines = [
         f"{case.title}; {workers} workers, bar {case.bar}",
         "",
-        "| | milliseconds a round | to the loop | longest path to the loop | server step and bookkeeping |",
-        "|---|---|---|---|---|",
+        "| | milliseconds a round | to the loop | longest path to the loop | clients wait | and saving |",
+        "|---|---|---|---|---|---|",
     ]
     base = entrants[LOOP]
     for name, one in entrants.items():
         to_loop = median(a / b for a, b in zip(one.seconds, base.seconds, strict=True))
         path = median(a / b for a, b in zip(one.processor, base.processor, strict=True))
-        share = f"{median(shares):.1%}" if name == SAVED else "-"
+        share = f"{median(shares.waiting):.1%} | {median(shares.all):.1%}" if name == SAVED else "- | -"
         lines.append(f"| {name} | {median(one.seconds) * 1e3:.2f} | {to_loop:.2f} | {path:.2f} | {share} |")
     return "\n".join(lines)
 

@@ -108,6 +108,12 @@ def aggregate(
         if getattr(facts, need) is None:
             shape = "the clients' learning rate" if need == "local_lr" else "one number for each client"
             raise AdafedError(f"rule {rule.name} needs {need}; pass {need}=, {shape}")
+    with one_blas_thread():  # K x K is too small for more, and a busy machine makes them wait for each other
+        return _aggregated(rule, rows, facts, state)
+
+
+def _aggregated(rule: Rule, rows: Rows, facts: Facts, state: RuleState) -> Aggregate:
+    count = facts.count
     dropped = _bad_facts(rule, facts)
     good = [k for k in range(count) if k not in dropped]
     matrix, condition, norms = _screened(rule, rows, count, good, dropped)
@@ -116,8 +122,7 @@ def aggregate(
         told = "; ".join(f"client {facts.clients[k]}: {reason}" for k, reason in dropped.items())
         raise NoClientLeft(f"no client is left to aggregate: {told}")
     if kept:
-        with one_blas_thread():  # K x K is too small for more, and a busy machine makes them wait for each other
-            answer = rule.answer(_narrowed(facts, kept, norms, matrix), state.numbers)
+        answer = rule.answer(_narrowed(facts, kept, norms, matrix), state.numbers)
     else:  # nobody moved: there is no direction, and nothing to learn for the rule's state
         answer = Answer(np.zeros(len(state.memory)), state.numbers, {"stationary": "every update is zero"})
     return _outcome(rule, rows, facts, state, kept, dropped, answer, matrix, condition)

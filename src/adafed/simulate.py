@@ -78,11 +78,11 @@ class Simulation:
         self.directory.close()
 
     def rounds(self) -> Iterator[RoundRecord]:
-        """Lines 2-15 of Algorithm 1."""
+        """Lines 2-15 of Algorithm 1. Clients begin a round while the server still saves the one before."""
+        cohort = self._begin(self.state.round + 1)
         for t in range(self.state.round + 1, self.config.rounds + 1):
             clock = _Clock()
-            cohort = self.sampler.cohort(t)  # line 3
-            reports = self._train(cohort, t)  # lines 4-10
+            reports = self._reports()
             clock.lap("train")
             outcome, skipped = self._aggregate(cohort, reports, t)  # lines 11-15: d_t
             self.state = self._stepped(cohort, reports, outcome, t)  # line 16: theta_{t+1}
@@ -92,6 +92,9 @@ class Simulation:
             evaluations = self._evaluate(t)
             clock.lap("evaluate")
             record = self._record(cohort, reports, outcome, skipped, stepped, evaluations, t)
+            clock.lap("server")
+            cohort = self._begin(t + 1)
+            clock.lap("train")
             self.directory.save(record, self.state)
             clock.lap("save")
             yield replace(record, seconds=clock.laps)
@@ -99,7 +102,11 @@ class Simulation:
 
     # Clients
 
-    def _train(self, cohort: Cohort, t: int) -> list[Report]:
+    def _begin(self, t: int) -> Cohort:
+        """Lines 3-9: the clients of the round have the model and train. After the last round, nobody."""
+        cohort = self.sampler.cohort(t)
+        if t > self.config.rounds:
+            return cohort
         clients = cohort.answering
         lr, told = self.config.local.rate(t), self.config.server.loss
         before = told == "before" or "accuracies" in self.server.rule.needs or self._measures_improvement(t)
@@ -111,8 +118,12 @@ class Simulation:
             work = tuple(Assignment(clients[p], t, lr, shares[p]) for p in positions)
             personal = tuple(self._personal(client, t) for client in members) if self.config.ditto else ()
             self.units.append(TrainUnit(work, tuple(positions), before, told == "after", personal))
-        found = self.executor.train(self.units, self.state.parameters)
-        return sorted((report for unit in found for report in unit), key=lambda report: report.client)
+        self.executor.begin(self.units, self.state.parameters)
+        return cohort
+
+    def _reports(self) -> list[Report]:
+        """Line 10: what the clients send back, their updates aside, which lie with the executor."""
+        return sorted((report for unit in self.executor.reports() for report in unit), key=lambda r: r.client)
 
     def _personal(self, client: int, t: int | None = None) -> Personal:
         last = self.state.personal.get(str(client))
@@ -276,5 +287,5 @@ class _Clock:
 
     def lap(self, name: str) -> None:
         now = perf_counter()
-        self.laps[name] = now - self._last
+        self.laps[name] = self.laps.get(name, 0.0) + now - self._last
         self._last = now

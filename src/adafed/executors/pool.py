@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
@@ -38,12 +38,17 @@ AHEAD_BYTES = 2**15  # a message sent ahead must fit the socket's buffer, or bot
 
 
 class Executor(Protocol):
-    """Trains and measures. `updates` holds the rows that the last call of `train` wrote."""
+    """Trains and measures. `updates` holds the rows that the last training wrote.
+
+    Training is begun, and its reports are asked for when they are needed: whoever asks may do something else meanwhile,
+    anything but measure.
+    """
 
     updates: SharedRows
     processes: int  # how many cores are free while nobody trains
 
-    def train(self, units: Sequence[TrainUnit], parameters: torch.Tensor) -> list[list[Report]]: ...
+    def begin(self, units: Sequence[TrainUnit], parameters: torch.Tensor) -> None: ...
+    def reports(self) -> list[list[Report]]: ...
     def measure(self, units: Sequence[MeasureUnit], parameters: torch.Tensor) -> list[list[Scores]]: ...
     def close(self) -> None: ...
 
@@ -65,8 +70,14 @@ class InProcess:
         self.station = station
         self.updates = updates
         self.processes = torch.get_num_threads()
+        self._begun: tuple[Sequence[TrainUnit], torch.Tensor] | None = None
 
-    def train(self, units: Sequence[TrainUnit], parameters: torch.Tensor) -> list[list[Report]]:
+    def begin(self, units: Sequence[TrainUnit], parameters: torch.Tensor) -> None:
+        self._begun = units, parameters
+
+    def reports(self) -> list[list[Report]]:
+        assert self._begun is not None
+        (units, parameters), self._begun = self._begun, None
         reports = []
         with one_thread():
             for unit in units:
@@ -91,6 +102,7 @@ class Workers:
         self._received = SharedRows.create(1, station.width, budget=2**62)
         self._processes: list[subprocess.Popen[bytes]] = []
         self._connections: list[Connection] = []
+        self._begun: _Work | None = None
         hello = {
             "config": config.to_dict(),
             "rows": updates.array.shape[0],
@@ -113,17 +125,27 @@ class Workers:
             self.close()
             raise
 
-    def train(self, units: Sequence[TrainUnit], parameters: torch.Tensor) -> list[list[Report]]:
-        reports = [reports_from_json(one) for one in self._run(units, parameters)]
+    def begin(self, units: Sequence[TrainUnit], parameters: torch.Tensor) -> None:
+        assert self._begun is None
+        self._begun = self._handed(units, parameters)
+
+    def reports(self) -> list[list[Report]]:
+        assert self._begun is not None
+        reports = [reports_from_json(one) for one in self._collected(self._begun)]
+        self._begun = None
         self.updates.release()
         return reports
 
     def measure(self, units: Sequence[MeasureUnit], parameters: torch.Tensor) -> list[list[Scores]]:
-        return [scores_from_json(one) for one in self._run(units, parameters)]
+        assert self._begun is None
+        return [scores_from_json(one) for one in self._collected(self._handed(units, parameters))]
 
     def close(self) -> None:
         for connection in self._connections:
             connection.close()  # a worker that sees the end of its socket leaves
+        if self._begun is not None:  # nobody will ask for what they are at
+            for process in self._processes:
+                process.kill()
         for process in self._processes:
             try:
                 process.wait(timeout=5)
@@ -152,24 +174,28 @@ class Workers:
         content = hello | {"updates": self.updates.descriptor, "received": self._received.descriptor}
         self._connections[-1].send_bytes(encode(content))
 
-    def _run(self, units: Sequence[Unit], parameters: torch.Tensor) -> list[list[list[Any]]]:
+    def _handed(self, units: Sequence[Unit], parameters: torch.Tensor) -> _Work:
+        """The workers have their first units."""
         self._received.tensor[0].copy_(parameters)
-        results: list[list[list[Any]] | None] = [None] * len(units)
-        queue = _Queue(units, len(self._connections))
-        held = [0] * len(self._connections)
-        self._hand_apart(queue, held)
+        work = _Work(units, _Queue(units, len(self._connections)), [0] * len(self._connections))
+        self._hand_apart(work.queue, work.held)
         for _ in range(AHEAD - 1):
-            for k in range(len(held)):
-                self._hand(k, queue, held)
-        while any(held):
-            busy = [self._connections[k] for k in range(len(held)) if held[k]]
+            for k in range(len(work.held)):
+                self._hand(k, work.queue, work.held)
+        return work
+
+    def _collected(self, work: _Work) -> list[list[list[Any]]]:
+        """Everything done and answered, in the order of the units."""
+        results: list[list[list[Any]] | None] = [None] * len(work.units)
+        while any(work.held):
+            busy = [self._connections[k] for k in range(len(work.held)) if work.held[k]]
             for ready in wait(busy):
                 k = next(k for k, connection in enumerate(self._connections) if connection is ready)
                 answer = self._receive(k, "working")
-                held[k] -= 1
-                _raise_failure(answer, units)
+                work.held[k] -= 1
+                _raise_failure(answer, work.units)
                 results[answer["number"]] = answer["results"]
-                self._hand(k, queue, held)
+                self._hand(k, work.queue, work.held)
         return [result for result in results if result is not None]
 
     def _hand_apart(self, queue: _Queue, held: list[int]) -> None:
@@ -253,6 +279,14 @@ class _Queue:
 
     def put_back(self, worker: int, number: int) -> None:
         self._own[worker].append(number)
+
+
+class _Work(NamedTuple):
+    """Units under way: those that wait, and how many each worker holds."""
+
+    units: Sequence[Unit]
+    queue: _Queue
+    held: list[int]
 
 
 def _core() -> int:
