@@ -128,7 +128,7 @@ class Layers:
                 yield one, error
                 error = below
             elif isinstance(one.layer, nn.ReLU):
-                error = torch.where(one.value > 0, error, 0.0)
+                error = torch.ops.aten.threshold_backward(error, one.value, 0)  # torch.where is far slower
             elif isinstance(one.layer, nn.Tanh):
                 error = error * (1 - one.value * one.value)
             else:
