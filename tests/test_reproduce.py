@@ -9,9 +9,10 @@ from typer.testing import CliRunner
 
 from adafed import paper
 from adafed.cli import app
+from adafed.compare import Run
 from adafed.errors import AdafedError
 from adafed.report.figures import FIGURES
-from adafed.reproduce import Request, chosen, hours, listing, planned_for, target, targets
+from adafed.reproduce import Request, chosen, hours, listing, of_profile, planned_for, target, targets
 
 
 @pytest.fixture(autouse=True)
@@ -80,3 +81,14 @@ def test_what_is_tuned_is_the_papers_grid(monkeypatch: pytest.MonkeyPatch) -> No
     config, grid, _ = tuning(Request("cifar10-2"), "AdaFed as printed")
     assert config.split.validation > 0
     assert grid == {"rule.gamma": (0.0, 0.01, 0.1, 1.0, 5.0, 10.0)}
+
+
+def test_the_note_of_a_profile_has_the_numbers_of_the_variant_that_was_run() -> None:
+    for name in ("cifar100-1", "cifar100-1-e10"):
+        study = target(name).study("laptop")
+        method = next(iter(study.methods))
+        config = study.config(method, 0)
+        (note,) = of_profile(study, "laptop", [Run(method, config, Path("nowhere"))])
+        assert f"rounds = {config.rounds}, " in note
+        assert "model.width = 8" in note
+    assert target("cifar100-1-e10").study("laptop").config("FedAvg", 0).rounds < 20

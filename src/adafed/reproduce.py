@@ -220,7 +220,7 @@ def side_by_side(study: Study, printed: paper.Table | None, runs: Sequence[Run],
         beside = pending.pop(0)
         if printed is not None and beside in printed.rows and beside not in pending:
             rows.append(_printed_row(printed, beside, columns, reasons))
-    notes = [*study.notes, *_of_profile(study, profile, runs)]
+    notes = [*study.notes, *of_profile(study, profile, runs)]
     notes += _commonest(runs, found)
     if any(key in PERCENT for key in columns):
         notes.append("accuracies and σ_a in percent")
@@ -252,19 +252,20 @@ def _metric(key: str) -> str:
     return key.removeprefix(CLIENT) if key.startswith(CLIENT) else key.removesuffix("_5").removesuffix("_10")
 
 
-def _of_profile(study: Study, profile: str | None, runs: Sequence[Run]) -> list[str]:
+def of_profile(study: Study, profile: str | None, runs: Sequence[Run]) -> list[str]:
     """What was changed to make it affordable, so that nobody takes it for the paper's experiment."""
     if not runs:
         return []
     told = []
+    first = runs[0]
+    before = _flat(study.config(first.method, first.config.seed).to_dict())
     if profile not in (None, "paper"):
         own = {k: v for k, v in study.profiles.get(profile or "", {}).items() if k not in NO_CHANGE}
-        changes = ", ".join(_flat(own))
+        keys = {line.partition(" = ")[0] for line in _flat(own)}
+        changes = ", ".join(line for line in before if line.partition(" = ")[0] in keys)  # a variant may differ
         warning = WARNINGS.get(profile or "", "") if changes else ""
         told.append(f"{profile} profile: {changes or 'as in the paper'}{warning}")
     # What the command line changed on top, as the first run shows it.
-    first = runs[0]
-    before = set(_flat(study.config(first.method, first.config.seed).to_dict()))
     asked = [line for line in _flat(first.config.to_dict()) if line not in before and not line.startswith("run.")]
     return [*told, f"changed by the command: {', '.join(asked)}"] if asked else told
 
