@@ -29,7 +29,7 @@ def changed(k: int, column: int, value: float) -> torch.Tensor:
 def test_good_clients_are_not_dropped() -> None:
     outcome = adafed.aggregate(ADAFED, updates(), losses=[1, 2, 3, 4])
     assert outcome.diagnostics.dropped == {}
-    assert outcome.diagnostics.hull == "affine"
+    assert outcome.diagnostics.hull == "simplex"
     assert adafed.aggregate(PLAIN, updates()).diagnostics.hull is None
 
 

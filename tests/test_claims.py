@@ -26,6 +26,7 @@ Array = np.ndarray[Any, Any]
 
 
 def directed(gradients: Array, losses: Any = None, rule: str = "adafed", **options: Any) -> Array:
+    options = {"hull": "affine"} | options if rule == "adafed" else options
     found = adafed.aggregate(adafed.rule(rule, **options), torch.from_numpy(gradients), losses=losses)
     return found.direction.numpy()
 
@@ -215,7 +216,7 @@ def config(**changes: Any) -> adafed.Config:
 def ran(rule: str = "adafed", gamma: float | None = None, full: bool = False) -> list[RoundRecord]:
     options: dict[str, Any] = {"name": rule}
     if rule == "adafed":
-        options["gamma"] = 1.0 if gamma is None else gamma
+        options |= {"gamma": 1.0 if gamma is None else gamma, "hull": "affine"}
     if rule == "fedmgda+":
         options["epsilon"] = 1.0
     local = {"batch_size": "full"} if full else {}
@@ -299,13 +300,13 @@ def falls_after_joining(rule: dict[str, Any]) -> tuple[float, Array]:
 
 
 def test_a_newcomers_loss_falls_fastest_and_nobody_pays_for_it() -> None:
-    newcomer, others = falls_after_joining({"name": "adafed", "gamma": 1.0})
+    newcomer, others = falls_after_joining({"name": "adafed", "gamma": 1.0, "hull": "affine"})
     assert newcomer > 10 * others.max()
     assert (others > 0).all()
 
 
 def test_equal_rates_do_not_help_a_newcomer_and_fedavg_does_at_the_others_cost() -> None:
-    newcomer, _ = falls_after_joining({"name": "adafed", "gamma": 0.0})
+    newcomer, _ = falls_after_joining({"name": "adafed", "gamma": 0.0, "hull": "affine"})
     assert newcomer < 0.1
     newcomer, others = falls_after_joining({"name": "fedavg"})
     assert newcomer > 10 * others.max()

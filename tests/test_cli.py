@@ -109,10 +109,10 @@ def test_compare_makes_one_table_and_repeats_nothing(
 def test_compare_takes_rules_from_the_command_line(
     experiment: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = ["--rule", "fedavg", "--rule", "adafed:gamma=5,hull=simplex", "--seeds", "3", "-q", "-f", "markdown"]
+    arguments = ["--rule", "fedavg", "--rule", "adafed:gamma=2,hull=affine", "--seeds", "3", "-q", "-f", "markdown"]
     assert called(monkeypatch, "compare", str(experiment), *arguments) == 0
     out = capsys.readouterr().out
-    assert "| adafed(gamma=5.0, hull=simplex) |" in out
+    assert "| adafed(gamma=2.0, hull=affine) |" in out
     assert "Ditto" not in out
 
 

@@ -59,9 +59,9 @@ def test_mistakes_are_told_in_a_sentence(name: str, options: dict[str, Any], sen
 
 
 def test_presets() -> None:
-    assert adafed.rule("adafed", preset="paper") == adafed.rule("adafed", scale="paper", hull="affine", ridge=0.0)
-    overridden = adafed.rule("adafed", preset="paper", gamma=5, hull="simplex")
-    assert overridden.options() == {"gamma": 5.0, "scale": "paper", "hull": "simplex", "ridge": 0.0}
+    assert adafed.rule("adafed", preset="paper") == adafed.rule("adafed", gamma=1, scale="paper", hull="affine")
+    overridden = adafed.rule("adafed", preset="paper", gamma=2, hull="simplex")
+    assert overridden.options() == {"gamma": 2.0, "scale": "paper", "hull": "simplex", "ridge": 0.0}
     with pytest.raises(AdafedError, match="adafed: preset is 'papers'; this rule has 'paper'"):
         adafed.rule("adafed", preset="papers")
     with pytest.raises(AdafedError, match="fedavg: preset is 'paper'; this rule has none"):
@@ -95,7 +95,7 @@ def test_accepted_values(value: Any, hint: Any, expected: Any) -> None:
 
 def test_descriptions_hold_what_differs() -> None:
     assert str(adafed.rule("adafed")) == "adafed"
-    assert str(adafed.rule("adafed", gamma=5, hull="simplex")) == "adafed(gamma=5.0, hull=simplex)"
+    assert str(adafed.rule("adafed", gamma=1, hull="affine")) == "adafed(gamma=1.0, hull=affine)"
     assert described(adafed.optimizer("sgd", momentum=0.9)) == "sgd(momentum=0.9)"
 
 

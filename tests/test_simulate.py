@@ -226,7 +226,7 @@ def test_q_of_zero_is_uniform_fedavg() -> None:
 
 
 def test_gamma_of_zero_has_equal_rates() -> None:
-    config = experiment(rule={"name": "adafed", "gamma": 0.0}, model={"name": "mlp", "hidden": [20]})
+    config = experiment(rule={"name": "adafed", "gamma": 0.0, "hull": "affine"}, model={"name": "mlp", "hidden": [20]})
     for record in simulate(config):
         rates = [p.rate for p in record.participants if p.rate is not None]
         assert len(rates) == 6

@@ -22,7 +22,8 @@ def drawn(seed: int, count: int | None = None) -> tuple[torch.Tensor, Array]:
 
 
 def run(updates: torch.Tensor, losses: Any, **options: Any) -> adafed.Aggregate:
-    return adafed.aggregate(adafed.rule("adafed", **options), updates, losses=losses)
+    """The paper's hull unless the other is asked for."""
+    return adafed.aggregate(adafed.rule("adafed", **{"hull": "affine"} | options), updates, losses=losses)
 
 
 def paper(updates: torch.Tensor, losses: Any, **options: Any) -> adafed.Aggregate:

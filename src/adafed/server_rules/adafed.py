@@ -45,11 +45,11 @@ class AdaFed(Rule):
     """
 
     summary = "every loss falls, in proportion to its power gamma"
-    presets = {"paper": {"hull": "affine", "scale": "paper", "ridge": 0.0}}
+    presets = {"paper": {"gamma": 1.0, "hull": "affine", "scale": "paper", "ridge": 0.0}}
     grid = {"gamma": (0.0, 0.01, 0.1, 1.0, 5.0, 10.0)}
-    gamma: float = 1.0
+    gamma: float = 5.0
     scale: Literal["mean", "min", "paper"] = "mean"
-    hull: Literal["affine", "simplex"] = "affine"
+    hull: Literal["affine", "simplex"] = "simplex"
     ridge: float = 0.0
 
     def __post_init__(self) -> None:

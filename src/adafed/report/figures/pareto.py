@@ -27,7 +27,7 @@ RULES: dict[str, tuple[str, dict[str, Any]]] = {
     "FedAvg": ("fedavg", {}),
     "MGDA": ("fedmgda+", {"epsilon": 1.0}),
     "AdaFed, simplex": ("adafed", {"gamma": 1.0, "hull": "simplex"}),
-    "AdaFed": ("adafed", {"gamma": 1.0}),
+    "AdaFed": ("adafed", {"gamma": 1.0, "hull": "affine"}),
 }
 Losses = Callable[[torch.Tensor], list[torch.Tensor]]
 
