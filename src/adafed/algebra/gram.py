@@ -25,7 +25,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from adafed.algebra.blocks import BLOCKS_A_TASK, MEMORY_BUDGET, block_length, in_order, one_blas_thread, wide_block_length
+from adafed.algebra.blocks import (
+    BLOCKS_A_TASK,
+    MEMORY_BUDGET,
+    block_length,
+    in_order,
+    one_blas_thread,
+    wide_block_length,
+)
 from adafed.algebra.rows import Array, Rows
 
 NOT_FINITE = "update has a non-finite value"
@@ -142,7 +149,7 @@ def piece_length(count: int, step: int) -> int:
 
 def _product(block: Array, piece: int) -> Array:
     """The sum of the products of a block's pieces, the last of which may be shorter."""
-    count, length = block.shape
+    length = block.shape[1]
     if length == piece:
         whole: Array = block @ block.T
         return whole
