@@ -34,7 +34,7 @@ RULES: dict[str, dict[str, Any]] = {
     "FedAvg": {"name": "fedavg"},
     "FedMGDA+, epsilon 1": {"name": "fedmgda+", "epsilon": 1.0},
     "FedMGDA+, epsilon 0.1": {"name": "fedmgda+", "epsilon": 0.1},
-    "AdaFed": {"name": "adafed", "gamma": 1.0},
+    "AdaFed, affine": {"name": "adafed", "gamma": 1.0, "hull": "affine"},
     "AdaFed, simplex": {"name": "adafed", "gamma": 1.0, "hull": "simplex"},
 }
 

@@ -92,7 +92,7 @@ def configuration(case: Case, workers: int) -> Config:
         "model": case.model,
         "cohort": {"count": case.cohort},
         "local": {"epochs": case.epochs, "batch_size": case.batch, "lr": LEARNING_RATE},
-        "rule": {"name": "adafed", "gamma": 1.0},
+        "rule": {"name": "adafed", "gamma": 1.0, "hull": "affine"},
         "evaluation": {"every": 10**6, "improvement_every": 0},
         "run": {"workers": workers, "cache_mb": 1024},
     })  # fmt: skip

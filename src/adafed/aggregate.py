@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
+from adafed.algebra import products
 from adafed.algebra.blocks import one_blas_thread
 from adafed.algebra.gram import NOT_FINITE, ZERO, gram_screened, screen
-from adafed.algebra.products import products
 from adafed.algebra.rows import Rows, Updates
 from adafed.algebra.weighted_sum import weighted_sum_and_norm
 from adafed.errors import AdafedError, NoClientLeft
@@ -116,16 +116,16 @@ def _aggregated(rule: Rule, rows: Rows, facts: Facts, state: RuleState) -> Aggre
     count = facts.count
     dropped = _bad_facts(rule, facts)
     good = [k for k in range(count) if k not in dropped]
-    matrix, condition, norms = _screened(rule, rows, count, good, dropped)
+    screened = _screened(rule, rows, count, good, dropped)
     kept = [k for k in range(count) if k not in dropped]
     if not kept and ZERO not in dropped.values():
         told = "; ".join(f"client {facts.clients[k]}: {reason}" for k, reason in dropped.items())
         raise NoClientLeft(f"no client is left to aggregate: {told}")
     if kept:
-        answer = rule.answer(_narrowed(facts, kept, norms, matrix), state.numbers)
+        answer = rule.answer(_narrowed(facts, kept, screened), state.numbers)
     else:  # nobody moved: there is no direction, and nothing to learn for the rule's state
         answer = Answer(np.zeros(len(state.memory)), state.numbers, {"stationary": "every update is zero"})
-    return _outcome(rule, rows, facts, state, kept, dropped, answer, matrix, condition)
+    return _outcome(rule, rows, facts, state, kept, dropped, answer, screened)
 
 
 def _outcome(
@@ -136,10 +136,9 @@ def _outcome(
     kept: list[int],
     dropped: dict[int, str],
     answer: Answer,
-    matrix: Matrix | None,
-    condition: float | None,
+    screened: _Screened,
 ) -> Aggregate:
-    count = facts.count
+    count, matrix = facts.count, screened.gram
     chosen = rows.select(kept + list(range(count, rows.count))) if matrix is not None else rows.select(kept)
     direction, norm = weighted_sum_and_norm(chosen, answer.coefficients, matrix=matrix)
     rates = np.full(count, np.nan)
@@ -149,8 +148,7 @@ def _outcome(
         ones[: len(kept)] = 1.0 / max(len(kept), 1)
         mean_norm = float(np.sqrt(max(float(ones @ matrix @ ones), 0.0)))
     else:
-        found = products(chosen, direction)
-        rates[kept], mean_norm = found.rates, found.mean_norm
+        rates[kept], mean_norm = products.rates(chosen, direction, screened.largest)
     coefficients = np.zeros(count)
     coefficients[kept] = answer.coefficients[: len(kept)]
     diagnostics = Diagnostics(
@@ -158,7 +156,7 @@ def _outcome(
         mean_norm=mean_norm,
         rates=rates,
         negative=int((coefficients < 0).sum()),
-        condition=condition,
+        condition=screened.condition,
         dropped={facts.clients[k]: reason for k, reason in sorted(dropped.items())},
         notes=answer.notes,
     )
@@ -180,10 +178,18 @@ def _remembered(rule: Rule, rows: Rows, facts: Facts, state: RuleState, kept: li
     return RuleState(answer.state, tuple(entry for _, entry in entries), vectors)
 
 
-def _screened(
-    rule: Rule, rows: Rows, count: int, good: list[int], dropped: dict[int, str]
-) -> tuple[Matrix | None, float | None, Vector | None]:
-    """Adds the clients whose updates cannot be used to `dropped`; the Gram matrix and the lengths of the others."""
+class _Screened(NamedTuple):
+    """Of the clients whose updates can be used: the Gram matrix with its condition, or the largest absolute values; and
+    the lengths, where they are at hand or the rule needs them."""
+
+    gram: Matrix | None = None
+    condition: float | None = None
+    norms: Vector | None = None
+    largest: Vector | None = None
+
+
+def _screened(rule: Rule, rows: Rows, count: int, good: list[int], dropped: dict[int, str]) -> _Screened:
+    """Adds the clients whose updates cannot be used to `dropped`."""
     if "gram" in rule.needs:
         chosen = good + list(range(count, rows.count))
         found = gram_screened(rows.select(chosen))
@@ -195,16 +201,19 @@ def _screened(
         for i in idle:
             dropped[chosen[found.kept[i]]] = f"update is negligible: length {norms[i]:.3g}, median {median:.3g}"
         if not idle:
-            return found.matrix, found.condition, norms[own]
+            return _Screened(found.matrix, found.condition, norms[own])
         used = np.setdiff1d(np.arange(len(norms)), idle)
-        return found.matrix[np.ix_(used, used)], found.condition, norms[[i for i in own if i not in idle]]
-    finite, _ = screen(rows.select(good))
+        lengths = norms[[i for i in own if i not in idle]]
+        return _Screened(found.matrix[np.ix_(used, used)], found.condition, lengths)
+    finite, largest = screen(rows.select(good))
     dropped |= {good[i]: NOT_FINITE for i in np.flatnonzero(~finite)}
     kept = [k for k in good if k not in dropped]
-    return None, None, products(rows.select(kept)).norms if kept and "norms" in rule.needs else None
+    largest = largest[finite]
+    wanted = bool(kept) and "norms" in rule.needs
+    return _Screened(norms=products.norms(rows.select(kept), largest) if wanted else None, largest=largest)
 
 
-def _narrowed(facts: Facts, kept: list[int], norms: Vector | None, gram: Matrix | None) -> Facts:
+def _narrowed(facts: Facts, kept: list[int], screened: _Screened) -> Facts:
     """The facts of the clients that are left."""
 
     def some(values: Vector | None) -> Vector | None:
@@ -216,8 +225,8 @@ def _narrowed(facts: Facts, kept: list[int], norms: Vector | None, gram: Matrix 
         losses=some(facts.losses),
         sizes=some(facts.sizes),
         accuracies=some(facts.accuracies),
-        norms=norms,
-        gram=gram,
+        norms=screened.norms,
+        gram=screened.gram,
     )
 
 

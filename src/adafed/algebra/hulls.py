@@ -79,6 +79,9 @@ def simplex_point(gram: Matrix, weights: Vector) -> Vector:
     target = _relative(weights, lengths)
     if len(unit) == 1:
         return 1.0 / weights
+    whole = affine_point(gram, weights)
+    if whole is not None and (whole >= 0.0).all():  # the same point, and much the cheaper
+        return whole
     eigenvalues, vectors = np.linalg.eigh(unit)
     # Below this lies rounding. Left there, opposite updates with small w would get huge y for a gain that is none;
     # lifted, y.M.y bounds the true length, and of all y that give the same vector the shortest is taken.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -19,47 +20,75 @@ Vector = npt.NDArray[np.float64]
 PIECE = 2**15  # numbers widened to float64 at a time, few enough to stay in the cache
 
 
-class Products(NamedTuple):
-    """||g_k|| and g_k . d for every row, and the length of the mean row."""
+class Rates(NamedTuple):
+    """g_k . d for every row, and the length of the mean row."""
 
-    norms: Vector
     rates: Vector
     mean_norm: float
 
 
-def products(rows: Rows, direction: torch.Tensor | None = None) -> Products:
-    """One read of the updates; float32 blocks are summed in float64, extreme ones are multiplied in it too.
+def norms(rows: Rows, largest: Vector | None = None) -> Vector:
+    """||g_k|| for every row. `largest` are the rows' largest absolute values, looked up if they are not at hand."""
+    how = _Range.of(rows, largest)
 
-    Squares of extreme numbers leave even float64's range, so those rows are divided by their largest entry first.
-    """
-    _, largest = screen(rows)
-    extreme = bool((largest > 1e15).any() or (largest[largest > 0] < 1e-12).any())
-    dtype = np.dtype(np.float64 if extreme or rows.dtype == torch.float64 else np.float32)
+    def part(block: Array, _: int, __: int) -> Vector:
+        return np.asarray(np.einsum("ij,ij->i", block, block))
+
+    return how.scales * np.sqrt(_summed(rows, how, part))
+
+
+def rates(rows: Rows, direction: torch.Tensor, largest: Vector | None = None) -> Rates:
+    """The inner products with the direction, and the length of the mean row, in one read of the updates."""
+    how = _Range.of(rows, largest)
+    target = direction.detach().cpu().to(torch.float64 if how.dtype == np.float64 else torch.float32).numpy()
+    top = float(how.scales.max())
+    shares = np.broadcast_to(how.scales / top / rows.count, rows.count).astype(how.dtype)
+
+    def part(block: Array, start: int, stop: int) -> Vector:
+        average = shares @ block
+        return np.append(block @ target[start:stop], np.dot(average, average))
+
+    totals = _summed(rows, how, part)
+    return Rates(how.scales * totals[:-1], top * math.sqrt(totals[-1]))
+
+
+class _Range(NamedTuple):
+    """How rows are multiplied so that nothing leaves the range of the numbers: float32 blocks are summed in float64;
+    extreme ones are multiplied in it too, and since even its squares have a range, divided by their largest entry."""
+
+    dtype: np.dtype[np.float32] | np.dtype[np.float64]
+    scales: Vector
+
+    @classmethod
+    def of(cls, rows: Rows, largest: Vector | None) -> _Range:
+        largest = screen(rows)[1] if largest is None else largest
+        extreme = bool((largest > 1e15).any() or (largest[largest > 0] < 1e-12).any())
+        wide = extreme or rows.dtype == torch.float64
+        scales = np.where(largest > 0, largest, largest.min(initial=1.0, where=largest > 0)) if extreme else np.ones(1)
+        return cls(np.dtype(np.float64) if wide else np.dtype(np.float32), scales)
+
+    @property
+    def extreme(self) -> bool:
+        return len(self.scales) > 1 or self.scales[0] != 1.0
+
+
+def _summed(rows: Rows, how: _Range, products: Callable[[Array, int, int], Vector]) -> Vector:
+    """What `products` makes of each block, summed in float64 and in order."""
     step = block_length(rows.count)
-    scales = np.where(largest > 0, largest, largest.min(initial=1.0, where=largest > 0)) if extreme else np.ones(1)
-    top = float(scales.max())
-    kind = torch.float64 if dtype == np.float64 else torch.float32
-    target = None if direction is None else direction.detach().cpu().to(kind).numpy()
+    kind = torch.float64 if how.dtype == np.float64 else torch.float32
 
-    def part(start: int, stop: int) -> tuple[Vector, Vector, float]:
-        squares, rates, mean = np.zeros(rows.count), np.zeros(rows.count), 0.0
-        buffer = rows.buffer(dtype, step if rows.on_cpu else 0)
+    def part(start: int, stop: int) -> Vector:
+        total: Vector = np.zeros(1)
+        buffer = rows.buffer(how.dtype, step if rows.on_cpu else 0)
         for first in range(start, stop, step):
             last = min(first + step, stop)
             there = None if rows.on_cpu else rows.block(first, last).cpu().to(kind).numpy()
             block = rows.view(first, last, buffer) if there is None else there
-            if extreme:
-                block = block / scales[:, None]
-            squares += np.einsum("ij,ij->i", block, block)
-            average = (scales / top) @ block / rows.count if extreme else block.mean(axis=0)
-            mean += float(average @ average)
-            if target is not None:
-                rates += block @ target[first:last]
-        return squares, rates, mean
+            total = total + products(block / how.scales[:, None] if how.extreme else block, first, last)
+        return total
 
-    totals = [sum(parts) for parts in zip(*in_order(part, rows, step), strict=True)]
     with np.errstate(over="ignore"):
-        return Products(scales * np.sqrt(totals[0]), scales * totals[1], top * float(np.sqrt(totals[2])))
+        return np.asarray(sum(in_order(part, rows, step)), dtype=np.float64)
 
 
 def squared_length(numbers: Array) -> float:
