@@ -204,7 +204,7 @@ def config(**changes: Any) -> adafed.Config:
         "partition": {"name": "pathological", "clients": 10, "classes": 2},
         "split": {"validation": 0.0, "test": 0.3},
         "model": {"name": "mlp", "hidden": [32]},
-        "rule": {"name": "adafed", "gamma": 1.0},
+        "rule": {"name": "adafed", "gamma": 1.0, "hull": "affine"},
         "local": {"batch_size": 32, "lr": 0.1, "epochs": 1},
         "evaluation": {"every": 60, "improvement_every": 1},
         "run": {"workers": 0},

@@ -41,6 +41,12 @@ def test_rows_of_very_different_size_keep_their_lengths() -> None:
     np.testing.assert_allclose(norms(Rows(updates)), [5e-200, 5e200])
 
 
+def test_lengths_beyond_float64_are_infinite_without_a_warning() -> None:
+    updates = torch.full((2, 4), 1.5e308, dtype=torch.float64)
+    assert np.isinf(norms(Rows(updates))).all()
+    assert np.isinf(rates(Rows(updates), torch.ones(4, dtype=torch.float64)).mean_norm)
+
+
 def test_layouts_agree_in_every_bit() -> None:
     updates = torch.randn(4, 40_000, generator=torch.Generator().manual_seed(1))
     direction = updates.mean(dim=0)

@@ -34,7 +34,8 @@ def norms(rows: Rows, largest: Vector | None = None) -> Vector:
     def part(block: Array, _: int, __: int) -> Vector:
         return np.asarray(np.einsum("ij,ij->i", block, block))
 
-    return how.scales * np.sqrt(_summed(rows, how, part))
+    with np.errstate(over="ignore"):  # a length may be beyond float64, and is then infinite
+        return np.asarray(how.scales * np.sqrt(_summed(rows, how, part)))
 
 
 def rates(rows: Rows, direction: torch.Tensor, largest: Vector | None = None) -> Rates:
@@ -49,7 +50,8 @@ def rates(rows: Rows, direction: torch.Tensor, largest: Vector | None = None) ->
         return np.append(block @ target[start:stop], np.dot(average, average))
 
     totals = _summed(rows, how, part)
-    return Rates(how.scales * totals[:-1], top * math.sqrt(totals[-1]))
+    with np.errstate(over="ignore"):
+        return Rates(how.scales * totals[:-1], top * math.sqrt(totals[-1]))
 
 
 class _Range(NamedTuple):

@@ -70,7 +70,7 @@ def weighted_sum_and_norm(
         return Sum(torch.zeros(rows.length, dtype=rows.dtype, device=rows.device), 0.0)
     answer = _room(rows)
     numbers = answer.numpy() if rows.on_cpu and rows.dtype in (torch.float32, torch.float64) else None
-    precise = precise or bool((abs(np.frexp(weights[weights != 0])[1]) > _LARGEST_EXPONENT).any())
+    precise = precise or bool((abs(np.frexp(weights)[1]) > _LARGEST_EXPONENT).any())
     dtype = np.dtype(np.float64 if precise or rows.dtype == torch.float64 else np.float32)
     weights = weights.astype(dtype)
     step = block_length(rows.count)
