@@ -81,6 +81,8 @@ def test_what_is_tuned_is_the_papers_grid(monkeypatch: pytest.MonkeyPatch) -> No
     config, grid, _ = tuning(Request("cifar10-2"), "AdaFed as printed")
     assert config.split.validation > 0
     assert grid == {"rule.gamma": (0.0, 0.01, 0.1, 1.0, 5.0, 10.0)}
+    config, _, _ = tuning(Request("fashion", settings=['rule.hull="simplex"']), "AdaFed")  # FedAvg has no hull
+    assert config.rule.options["hull"] == "simplex"
 
 
 def test_the_note_of_a_profile_has_the_numbers_of_the_variant_that_was_run() -> None:

@@ -36,6 +36,22 @@ def test_a_profile_changes_experiment_seeds_and_methods() -> None:
     assert study.config("B").server.rate == 1.0
 
 
+def test_a_profile_may_begin_from_another_and_add_a_method() -> None:
+    more = {"from": "tiny", "seeds": [5], "methods": {"A": {"rule": {"gamma": 1.0}}, "C": {"rule": "fedavg"}}}
+    study = study_from({**CONTENT, "profiles": {**CONTENT["profiles"], "more": more}}, "some", "more")
+    assert list(study.methods) == ["A", "B", "C"]
+    assert study.seeds == (5,)
+    assert study.config("A").rounds == 2
+    assert study.config("A").server.rate == 0.5
+    assert study.config("A").rule.options == {"gamma": 1.0}
+
+
+def test_a_profile_does_not_bring_back_a_method_that_a_variant_left_out() -> None:
+    content = {**CONTENT, "variants": {"one": {"rows": ["B"]}, "own": {"methods": {"D": {"rule": "fedavg"}}}}}
+    for variant, methods in (("one", ["B"]), ("own", ["D"])):
+        assert list(study_from(content, "some", "tiny", variant).methods) == methods
+
+
 def test_settings_have_the_last_word() -> None:
     assert study_from(CONTENT, "some", "tiny").config("A", 9, ["rounds=7", "seed=3"]).seed == 3
 
@@ -56,4 +72,20 @@ def test_settings_have_the_last_word() -> None:
 def test_mistakes_are_told_before_anything_runs(change: dict[str, Any], told: str) -> None:
     with pytest.raises(AdafedError) as error:
         study_from(CONTENT | change, "some")
+    assert told in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("profile", "told"),
+    [
+        ({"from": "huge"}, "some has no profile 'huge'"),
+        ({"from": "p"}, "profiles.p.from = 'p'; it must name another profile, without a circle"),
+        ({"from": 3}, "profiles.p.from = 3; it must name another profile"),
+        ({"methods": {"a": {"server": {"rate": 1.0}}}}, "methods.a is new and has no rule; the methods are A, B"),
+        ({"methods": {"A": 3}}, "A = 3; it must be a table"),
+    ],
+)
+def test_mistakes_of_a_profile_are_told(profile: dict[str, Any], told: str) -> None:
+    with pytest.raises(AdafedError) as error:
+        study_from(CONTENT | {"profiles": {"p": profile}}, "some", "p")
     assert told in str(error.value)

@@ -7,7 +7,7 @@ The experiments are the TOML files in `experiments/`. A table is one of them (`f
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from adafed.report.tables import Cell, Row, Table, cells
 from adafed.runs.config import Config, merged
 from adafed.runs.summary import CLIENT, PERCENT, RunSummary, column, summarise
 from adafed.server_rules import RULES
-from adafed.study import Study, load_study
+from adafed.study import Study, lineage, load_study
 
 PROFILES = ("paper", "laptop")
 CORES = 2
@@ -36,7 +36,7 @@ WARNINGS = {
     "laptop": "; the order of the methods may compare with the paper's, the numbers do not",
     "smoke": "; it shows that everything runs and nothing else",
 }
-NO_CHANGE = ("seeds", "methods", "variants", "notes")  # what in a profile is no change of the experiment
+NO_CHANGE = ("from", "seeds", "methods", "variants", "notes")  # what in a profile is no change of the experiment
 # How the grids of the paper are called here.
 KEYS = {"lambda": "ditto.lambda", "eta_t": "rule.step"}
 
@@ -260,10 +260,11 @@ def of_profile(study: Study, profile: str | None, runs: Sequence[Run]) -> list[s
     first = runs[0]
     before = _flat(study.config(first.method, first.config.seed).to_dict())
     if profile not in (None, "paper"):
-        own = {k: v for k, v in study.profiles.get(profile or "", {}).items() if k not in NO_CHANGE}
-        keys = {line.partition(" = ")[0] for line in _flat(own)}
+        begun = lineage(study.name, profile, study.profiles)
+        own = [{k: v for k, v in study.profiles[one].items() if k not in NO_CHANGE} for one in begun]
+        keys = {line.partition(" = ")[0] for one in own for line in _flat(one)}
         changes = ", ".join(line for line in before if line.partition(" = ")[0] in keys)  # a variant may differ
-        warning = WARNINGS.get(profile or "", "") if changes else ""
+        warning = next((WARNINGS[one] for one in begun if changes and one in WARNINGS), "")
         told.append(f"{profile} profile: {changes or 'as in the paper'}{warning}")
     # What the command line changed on top, as the first run shows it.
     asked = [line for line in _flat(first.config.to_dict()) if line not in before and not line.startswith("run.")]
@@ -307,11 +308,10 @@ def commonest_share(config: Config) -> float | None:
 
 def tuning(request: Request, method: str) -> tuple[Config, dict[str, tuple[float, ...]], Path]:
     """A method's configuration with a validation part, the paper's grid for it, and where the trials go."""
-    part = _part(request, target(request.name).study(request.profile), None)
-    study = part.study
+    study = target(request.name).study(request.profile)
     if method not in study.methods:
         raise AdafedError(f"--tune is {method!r}; {study.name} has {', '.join(study.methods)}")
-    config = next(run.config for run in part.runs if run.method == method)
+    config = _part(replace(request, methods=[method]), study, None).runs[0].config  # --set need not suit other methods
     if config.split.validation == 0:
         config = config.changed(split={"validation": 0.1})
     printed = study.paper.get(method, method)

@@ -4,8 +4,12 @@
 rule = "fedavg"
 ditto = { lambda = 0.1 }
 
-[profiles.laptop]          a named set of changes, chosen with --profile
+[profiles.laptop]          a named set of changes, chosen with --profile; a method that is new here is added
 rounds = 50
+
+[profiles.tuned]           a profile may begin from another
+from = "laptop"
+methods.Ditto.ditto = { lambda = 1.0 }
 
 [variants.e10]             another experiment on the same ground: its changes, and `rows`, the methods it keeps
 local = { epochs = 10 }    (or a [methods] table of its own); a profile's [variants.e10] is added last
@@ -84,12 +88,14 @@ def study_from(content: Mapping[str, Any], name: str, profile: str | None = None
     sections = ("methods", "profiles", "variants", "study")
     methods, profiles, variants, study = (_tables(base.pop(key, {}), key) for key in sections)
     told = name if variant is None else f"{name}-{variant}"
+    known = set(methods)
     for change in _changes(name, profiles, variants, profile, variant):
         # Nothing of [study] is an experiment's; what a change has of it takes its place.
         study = study | {key: change.pop(key) for key in STUDY_KEYS if key in change}
         rows, replaced = change.pop("rows", None), change.pop("replaced", None)
         over = _tables(change.pop("methods", {}), "methods")
-        methods = over if replaced else {m: merged(_tables(o, m), over.get(m, {})) for m, o in methods.items()}
+        known |= set(over) if replaced else set()
+        methods = over if replaced else _overlaid(methods, over, known)
         if rows is not None:
             methods = {method: methods[method] for method in _listed(name, rows, methods)}
         base = merged(base, change)
@@ -132,16 +138,38 @@ def _changes(
     """What is laid over the experiment, in order: the variant, the profile, the profile's own word on the variant."""
     found = []
     if variant is not None:
-        one = dict(_known(name, "variant", variant, variants))
+        chosen = dict(_known(name, "variant", variant, variants))
         # A variant names the methods it keeps, or has a table of its own.
-        found.append(one | ({"replaced": True} if "methods" in one else {}))
-    if profile is not None:
-        chosen = dict(_known(name, "profile", profile, profiles))
-        within = _tables(chosen.pop("variants", {}), f"profiles.{profile}.variants")
+        found.append(chosen | ({"replaced": True} if "methods" in chosen else {}))
+    for one in lineage(name, profile, profiles):
+        chosen = {key: value for key, value in profiles[one].items() if key != "from"}
+        within = _tables(chosen.pop("variants", {}), f"profiles.{one}.variants")
         found.append(chosen)
         if variant is not None and variant in within:
-            found.append(dict(_tables(within[variant], f"profiles.{profile}.variants.{variant}")))
+            found.append(dict(_tables(within[variant], f"profiles.{one}.variants.{variant}")))
     return found
+
+
+def lineage(name: str, profile: str | None, profiles: Mapping[str, Any]) -> list[str]:
+    """The profile and those it begins from, the first of them first."""
+    line: list[str] = []
+    while profile is not None:
+        before = _known(name, "profile", profile, profiles).get("from")
+        if profile in line or not isinstance(before, str | None):
+            raise AdafedError(f"profiles.{profile}.from = {before!r}; it must name another profile, without a circle")
+        line.insert(0, profile)
+        profile = before
+    return line
+
+
+def _overlaid(methods: Mapping[str, Any], over: Mapping[str, Any], known: set[str]) -> dict[str, Any]:
+    """Changed methods and new ones, which have to say their rule. What a variant left out stays so."""
+    new = {method: _tables(change, f"methods.{method}") for method, change in over.items() if method not in known}
+    for method, change in new.items():
+        if "rule" not in change:
+            raise AdafedError(f"methods.{method} is new and has no rule; the methods are {', '.join(methods)}")
+    changed = {m: merged(_tables(o, m), _tables(over.get(m, {}), m)) for m, o in methods.items()}
+    return changed | new
 
 
 def _known(name: str, what: str, chosen: str, there: Mapping[str, Any]) -> dict[str, Any]:
