@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 
 from adafed import AdafedError
 from adafed.runs.config import Config, config_from, load_config, merged
+from adafed.runs.directory import require_same
 from adafed.runs.store import Store
 from adafed.simulate import Simulation, simulate
 
@@ -67,6 +68,15 @@ def test_another_experiment_is_refused(tmp_path: Path) -> None:
         list(simulate(experiment(local={"lr": 0.2}), directory=tmp_path / "run"))
     with pytest.raises(AdafedError, match=r"holds another experiment: ditto"):
         list(simulate(experiment(ditto={}), directory=tmp_path / "run"))
+
+
+def test_where_the_data_lie_makes_no_other_experiment(tmp_path: Path) -> None:
+    here, there = (
+        config_from({"data": {"name": "cifar10", "dir": d, "verify": v}}) for d, v in (("a", True), ("b", False))
+    )
+    require_same(tmp_path, here, there)
+    with pytest.raises(AdafedError, match=r"data\.name was 'cifar10' and is now 'fashion'"):
+        require_same(tmp_path, here, config_from({"data": {"name": "fashion"}}))
 
 
 def test_other_data_under_the_same_name_are_refused(tmp_path: Path) -> None:

@@ -32,7 +32,8 @@ from adafed.runs.store import Store
 from adafed.server import ServerState
 
 DURABLE_EVERY = 30.0  # seconds between checkpoints that wait for the disk
-FREE_TO_CHANGE = ("run", "rounds")  # sections and keys that a resumed run may set anew
+# Sections and keys that a resumed run may set anew. Where the data lie does not count: their checksum does.
+FREE_TO_CHANGE = ("run", "rounds", "data.dir", "data.verify")
 
 
 class RunDirectory:
@@ -179,8 +180,7 @@ class RunDirectory:
 
 def require_same(path: Path, old: Config, new: Config) -> None:
     """Complain if two configurations are of different experiments; how long and where they run does not count."""
-    before, now = ({k: v for k, v in c.to_dict().items() if k not in FREE_TO_CHANGE} for c in (old, new))
-    different = _difference(before, now)
+    different = _difference(old.to_dict(), new.to_dict())
     if different is not None:
         key, was, is_ = different
         raise AdafedError(
@@ -189,6 +189,8 @@ def require_same(path: Path, old: Config, new: Config) -> None:
 
 
 def _difference(old: Any, new: Any, key: str = "") -> tuple[str, Any, Any] | None:
+    if key in FREE_TO_CHANGE:
+        return None
     if isinstance(old, dict) and isinstance(new, dict):
         for name in sorted(old.keys() | new.keys()):
             found = _difference(old.get(name), new.get(name), f"{key}.{name}" if key else name)

@@ -70,6 +70,9 @@ def norms(panels: Sequence[Panel]) -> Figure:
     return figure
 
 
+AT_LEAST = 10  # values a moving mean is taken over, where a curve has twice as many
+
+
 def _lines(panels: Sequence[Panel], read: Read, label: str, *, smoothed: bool) -> Figure:
     figure = Figure(figsize=(PAGE, 3.0), layout="constrained")
     methods = list(dict.fromkeys(method for panel in panels for method in panel.runs))
@@ -80,7 +83,7 @@ def _lines(panels: Sequence[Panel], read: Read, label: str, *, smoothed: bool) -
             rounds, values = _averaged(directories, read)
             if not len(rounds):
                 continue
-            values = smooth(values) if smoothed else values
+            values = smooth(values, min(0.5, max(0.05, AT_LEAST / len(values)))) if smoothed else values
             every = spaced(len(rounds), methods.index(method))
             (shown[method],) = axes.plot(rounds, values, markevery=every, **looks[method])
         axes.set_title(panel.title)
