@@ -1,0 +1,19 @@
+"""What stands below a table of ours and the paper's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from adafed.compare import Run
+from adafed.reproduce import of_profile, target
+
+
+def test_the_note_of_a_profile_has_the_numbers_of_the_variant_that_was_run() -> None:
+    for name in ("cifar100-1", "cifar100-1-e10"):
+        study = target(name).study("laptop")
+        method = next(iter(study.methods))
+        config = study.config(method, 0)
+        (note,) = of_profile(study, "laptop", [Run(method, config, Path("nowhere"))])
+        assert f"rounds = {config.rounds}, " in note
+        assert "model.width = 8" in note
+    assert target("cifar100-1-e10").study("laptop").config("FedAvg", 0).rounds < 20

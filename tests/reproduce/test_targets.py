@@ -1,0 +1,14 @@
+"""Tables by name, and their rows."""
+
+from __future__ import annotations
+
+from adafed.reproduce import chosen, target
+
+
+def test_a_name_chooses_its_row_or_all_rows_that_begin_with_it() -> None:
+    study = target("fashion").study("paper")
+    assert list(chosen(study, ["AdaFed"]).methods) == ["AdaFed"]
+    swept = target("fashion", sweep=True).study("paper")
+    assert list(chosen(swept, ["AdaFed"]).methods) == [
+        f"AdaFed, gamma={g}" for g in ("0", "0.01", "0.1", "1", "5", "10")
+    ]
