@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import adafed
+from adafed.server_rules.adafed import LONGEST
 
 Array = np.ndarray[Any, Any]
 SEEDS = pytest.mark.parametrize("seed", range(6))
@@ -51,7 +52,7 @@ def test_updates_and_weights_may_be_scaled(seed: int) -> None:
     base = paper(updates, losses, gamma=2.0).direction
     assert near(paper(7.0 * updates, losses, gamma=2.0).direction, 7.0 * base)
     assert near(paper(updates, 3.0 * losses, gamma=2.0).direction, base / 9.0)
-    for scale in ("mean", "min"):  # neither looks at the level of the losses
+    for scale in ("mean", "min", "update"):  # none looks at the level of the losses
         scaled = run(updates, 3.0 * losses, gamma=2.0, scale=scale).direction
         assert near(scaled, run(updates, losses, gamma=2.0, scale=scale).direction)
 
@@ -64,6 +65,30 @@ def test_scales_differ_by_the_stated_factor(seed: int, hull: str) -> None:
     base = run(updates, losses, gamma=1.5, hull=hull, scale="paper").direction
     assert near(run(updates, losses, gamma=1.5, hull=hull, scale="mean").direction, weights.mean() * base)
     assert near(run(updates, losses, gamma=1.5, hull=hull, scale="min").direction, weights.min() * base)
+
+
+@SEEDS
+@pytest.mark.parametrize("hull", ["affine", "simplex"])
+def test_scale_update_is_the_same_way_as_long_as_the_mean_update(seed: int, hull: str) -> None:
+    updates, losses = drawn(seed)
+    base = run(updates, losses, gamma=1.5, hull=hull, scale="mean").direction
+    found = run(updates, losses, gamma=1.5, hull=hull, scale="update").direction
+    wanted = float(updates.mean(dim=0).norm() / base.norm())
+    assert wanted >= 1
+    assert near(found, min(wanted, LONGEST) * base)
+    assert near(run(7.0 * updates, losses, gamma=1.5, hull=hull, scale="update").direction, 7.0 * found)
+
+
+def test_scale_update_lengthens_at_most_so_many_times_and_lets_d_vanish() -> None:
+    for apart, times in ((0.3, None), (1e-3, LONGEST)):
+        updates = torch.tensor(
+            [[3.0, apart], [-1.0, apart]], dtype=torch.float64
+        )  # a mean of (1, apart), d of (0, apart)
+        base, found = (run(updates, [1.0, 1.0], scale=scale).direction for scale in ("mean", "update"))
+        assert near(base, torch.tensor([0.0, apart], dtype=torch.float64))
+        assert near(found, (times or float(updates.mean(dim=0).norm()) / apart) * base)
+    opposed = torch.tensor([[3.0, 0.0], [-1.0, 0.0]], dtype=torch.float64)
+    assert float(run(opposed, [1.0, 1.0], scale="update").direction.norm()) < 1e-12
 
 
 @SEEDS

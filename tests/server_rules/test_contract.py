@@ -21,6 +21,8 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
         {},
         {"gamma": 0.0},
         {"gamma": 5.0, "scale": "min"},
+        {"gamma": 5.0, "scale": "update"},
+        {"hull": "affine", "scale": "update"},
         {"preset": "paper", "gamma": 0.1},
         {"hull": "simplex"},
         {"hull": "simplex", "gamma": 10.0, "scale": "paper"},

@@ -9,10 +9,11 @@ import numpy as np
 
 from adafed.algebra.hulls import affine_point, simplex_point
 from adafed.registry import at_least, one_of
-from adafed.server_rules.base import Answer, Facts, Need, Numbers, Rule, Vector
+from adafed.server_rules.base import Answer, Facts, Matrix, Need, Numbers, Rule, Vector
 from adafed.server_rules.registry import register
 
 SMALLEST_SHARE = 1e-12  # scale="min" divides by the smallest w: a client with no loss left must not stop the others
+LONGEST = 10.0  # scale="update" lengthens d at most so many times: where nobody can gain, d has to vanish
 LARGEST_POWER = (
     60.0  # as printed, |f|^gamma is kept within e^-60 .. e^60 (1e26): float32 must hold what is divided by it
 )
@@ -37,6 +38,8 @@ class AdaFed(Rule):
           constant eta_t serves a whole training run; safety for the smallest loss is not built in.
           "min": the safe rate is the constant 2/L, all of Theorem 2; steps shrink by min w / mean w, which for large
           gamma and unequal losses nearly stops training.
+          "update": d is made as long as the mean of the updates, but at most ten times as long as with "mean". eta_t
+          then means what it means for FedAvg; the bound lets d vanish where nobody can gain.
           "paper": w as printed; the safe rate moves with the losses, and for a constant eta_t the step grows like
           loss^-gamma as the losses fall.
     ridge is added to M's diagonal, relative to the diagonal's mean. It bends the rates away from w.
@@ -48,14 +51,14 @@ class AdaFed(Rule):
     presets = {"paper": {"gamma": 1.0, "hull": "affine", "scale": "paper", "ridge": 0.0}}
     grid = {"gamma": (0.0, 0.01, 0.1, 1.0, 5.0, 10.0)}
     gamma: float = 5.0
-    scale: Literal["mean", "min", "paper"] = "mean"
+    scale: Literal["mean", "update", "min", "paper"] = "mean"
     hull: Literal["affine", "simplex"] = "simplex"
     ridge: float = 0.0
 
     def __post_init__(self) -> None:
         at_least("adafed: gamma", self.gamma, 0.0)
         at_least("adafed: ridge", self.ridge, 0.0)
-        one_of("adafed: scale", self.scale, ("mean", "min", "paper"))
+        one_of("adafed: scale", self.scale, ("mean", "update", "min", "paper"))
         one_of("adafed: hull", self.hull, ("affine", "simplex"))
 
     @property
@@ -75,7 +78,10 @@ class AdaFed(Rule):
         notes = {"hull": hull}
         if hull != self.hull:
             notes["fallback"] = "the updates are dependent and no direction has AdaFed's rates: simplex point"
-        return Answer(coefficients / divisor, notes=notes)
+        coefficients = coefficients / divisor
+        if self.scale == "update":
+            coefficients = coefficients * _stretch(facts.need_gram(), coefficients)
+        return Answer(coefficients, notes=notes)
 
     def _weights(self, facts: Facts) -> tuple[Vector, float]:
         """w relative to its largest entry (no overflow for any loss), and what that leaves to divide y by."""
@@ -87,9 +93,17 @@ class AdaFed(Rule):
         largest = losses.max()
         # Losses far below the largest: the quotient underflows to 0, which is what its power would do as well.
         weights = (losses / largest) ** self.gamma
-        if self.scale == "mean":
+        if self.scale in ("mean", "update"):
             return weights, 1.0 / float(weights.mean())
         if self.scale == "min":
             weights = np.maximum(weights, SMALLEST_SHARE)
             return weights, 1.0 / float(weights.min())
         return weights, float(np.exp(np.clip(self.gamma * np.log(largest), -LARGEST_POWER, LARGEST_POWER)))
+
+
+def _stretch(gram: Matrix, coefficients: Vector) -> float:
+    """How many times as long as d the mean of the updates is: at least once, as d is the shortest of a set it is in."""
+    length, wanted = float(coefficients @ gram @ coefficients), float(gram.mean())
+    if wanted <= length:
+        return 1.0
+    return LONGEST if wanted >= LONGEST**2 * length else float(np.sqrt(wanted / length))
