@@ -30,7 +30,7 @@ NAN, INF = float("nan"), float("inf")
         ("adafed", {"ridge": -1e-3}, "adafed: ridge is -0.001"),
         ("adafed", {"hull": "convex"}, "adafed: hull is 'convex'; it must be one of 'affine', 'simplex'"),
         ("adafed", {"hull": 1}, "adafed: hull is 1; it must be one of 'affine', 'simplex'"),
-        ("adafed", {"scale": "max"}, "adafed: scale is 'max'; it must be one of 'mean', 'min', 'paper'"),
+        ("adafed", {"scale": "max"}, "adafed: scale is 'max'; it must be one of 'mean', 'update', 'min', 'paper'"),
         ("fedavg", {"weighted": 1}, "fedavg: weighted is 1; it must be true or false"),
         ("fedavg", {"weighted": "true"}, "fedavg: weighted is 'true'; it must be true or false"),
         ("qffl", {"lr": "fast"}, "qffl: lr is 'fast'; it must be a number"),
