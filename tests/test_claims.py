@@ -112,7 +112,7 @@ def test_with_several_local_steps_the_rates_are_not_those_of_the_losses() -> Non
     """Twenty GD steps on quadratics: g_k . d is positive for what was sent, and client 1's own loss goes up along d."""
     scales, away = np.array([[1.0, 0.1], [1.0, 1.0]]), np.array([[1.0, -3.0], [-1.5, 0.58]])
     sent = (1 - (1 - 0.5 * scales) ** 20) * away
-    direction = directed(sent, gamma=0.0)
+    direction = directed(sent, gamma=0.0, scale="mean")
     assert sent @ direction == pytest.approx([float(direction @ direction)] * 2)
     rates = scales * away @ direction
     assert rates[0] < 0 < rates[1]

@@ -80,7 +80,7 @@ def test_scale_update_is_the_same_way_as_long_as_the_mean_update(seed: int, hull
 
 
 def test_scale_update_lengthens_at_most_so_many_times_and_lets_d_vanish() -> None:
-    for apart, times in ((0.3, None), (1e-3, LONGEST)):
+    for apart, times in ((0.8, None), (1e-3, LONGEST)):
         updates = torch.tensor(
             [[3.0, apart], [-1.0, apart]], dtype=torch.float64
         )  # a mean of (1, apart), d of (0, apart)
@@ -121,9 +121,9 @@ def test_single_client(hull: str) -> None:
 
 def test_no_loss_anywhere_counts_as_gamma_zero() -> None:
     updates, _ = drawn(3, 4)
-    for scale in ("mean", "min", "paper"):
+    for scale in ("mean", "min", "paper", "update"):
         found = run(updates, np.zeros(4), gamma=2.0, scale=scale).direction
-        assert near(found, run(updates, None, gamma=0.0).direction)
+        assert near(found, run(updates, None, gamma=0.0, scale=scale).direction)
 
 
 def test_client_without_loss_is_not_hurt() -> None:
@@ -290,7 +290,7 @@ def test_affine_hull_stalls_where_the_simplex_does_not() -> None:
 
     def walked(hull: str, rounds: int) -> Array:
         x = np.array([1.0, 1.0])
-        rule = adafed.rule("adafed", gamma=0.0, hull=hull)
+        rule = adafed.rule("adafed", gamma=0.0, hull=hull, scale="mean")
         for _ in range(rounds):
             gradients = torch.from_numpy(np.stack([x, x * [2.0, 1.0]]))
             x = x - 0.1 * adafed.aggregate(rule, gradients).direction.numpy()

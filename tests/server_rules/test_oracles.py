@@ -211,4 +211,4 @@ def test_fcfc(common: dict[str, Any]) -> None:
         outcome = adafed.aggregate(rule, common["updates"], losses=losses, round=round_)
         close(outcome.coefficients, np.exp(losses / delta) / np.exp(losses / delta).sum())
     pareto = adafed.aggregate(rule, common["updates"], losses=losses, round=5)
-    close(pareto.direction, run(common, "adafed", gamma=0.0, hull="simplex").direction)
+    close(pareto.direction, run(common, "adafed", gamma=0.0, scale="mean", hull="simplex").direction)

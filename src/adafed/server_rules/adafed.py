@@ -13,7 +13,7 @@ from adafed.server_rules.base import Answer, Facts, Matrix, Need, Numbers, Rule,
 from adafed.server_rules.registry import register
 
 SMALLEST_SHARE = 1e-12  # scale="min" divides by the smallest w: a client with no loss left must not stop the others
-LONGEST = 10.0  # scale="update" lengthens d at most so many times: where nobody can gain, d has to vanish
+LONGEST = 2.0  # scale="update" lengthens d at most so many times: d has to shrink where there is little left to gain
 LARGEST_POWER = (
     60.0  # as printed, |f|^gamma is kept within e^-60 .. e^60 (1e26): float32 must hold what is divided by it
 )
@@ -36,10 +36,11 @@ class AdaFed(Rule):
           for eta_t < (2/L) min_k w_k, with L the smoothness constant of the losses whose gradients the g_k are.
           "mean": the safe rate is (2/L) min w / mean w. Equal losses take gamma = 0's step at any loss level, so a
           constant eta_t serves a whole training run; safety for the smallest loss is not built in.
+          "update": as "mean", then d is lengthened to the mean of the updates, but at most doubled. Where updates of a
+          few clients disagree by chance, eta_t then means what it means for FedAvg; where they cancel, d shrinks.
+          The safe rate is that of "mean", halved at most.
           "min": the safe rate is the constant 2/L, all of Theorem 2; steps shrink by min w / mean w, which for large
           gamma and unequal losses nearly stops training.
-          "update": d is made as long as the mean of the updates, but at most ten times as long as with "mean". eta_t
-          then means what it means for FedAvg; the bound lets d vanish where nobody can gain.
           "paper": w as printed; the safe rate moves with the losses, and for a constant eta_t the step grows like
           loss^-gamma as the losses fall.
     ridge is added to M's diagonal, relative to the diagonal's mean. It bends the rates away from w.
@@ -51,7 +52,7 @@ class AdaFed(Rule):
     presets = {"paper": {"gamma": 1.0, "hull": "affine", "scale": "paper", "ridge": 0.0}}
     grid = {"gamma": (0.0, 0.01, 0.1, 1.0, 5.0, 10.0)}
     gamma: float = 5.0
-    scale: Literal["mean", "update", "min", "paper"] = "mean"
+    scale: Literal["mean", "update", "min", "paper"] = "update"
     hull: Literal["affine", "simplex"] = "simplex"
     ridge: float = 0.0
 
