@@ -17,3 +17,10 @@ def test_the_note_of_a_profile_has_the_numbers_of_the_variant_that_was_run() -> 
         assert f"rounds = {config.rounds}, " in note
         assert "model.width = 8" in note
     assert target("cifar100-1-e10").study("laptop").config("FedAvg", 0).rounds < 20
+
+
+def test_the_note_of_a_profile_names_the_methods_it_has_settings_for() -> None:
+    study = target("fashion").study("tuned")
+    runs = [Run(name, study.config(name, 1), Path("nowhere")) for name in ("FedAvg", "q-FFL", "AdaFed (default)")]
+    (note,) = of_profile(study, "tuned", runs)
+    assert note == "tuned profile: as in the paper; settings of its own for q-FFL, AdaFed (default)"

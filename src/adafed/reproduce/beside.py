@@ -86,7 +86,12 @@ def of_profile(study: Study, profile: str | None, runs: Sequence[Run]) -> list[s
         keys = {line.partition(" = ")[0] for one in own for line in _flat(one)}
         changes = ", ".join(line for line in before if line.partition(" = ")[0] in keys)  # a variant may differ
         warning = next((WARNINGS[one] for one in begun if changes and one in WARNINGS), "")
-        told.append(f"{profile} profile: {changes or 'as in the paper'}{warning}")
+        methods = {name for one in begun for name in study.profiles[one].get("methods", {})}
+        chosen = ", ".join(dict.fromkeys(run.method for run in runs if run.method in methods))
+        told.append(
+            f"{profile} profile: {changes or 'as in the paper'}{warning}"
+            + (f"; settings of its own for {chosen}" if chosen else "")
+        )
     # What the command line changed on top, as the first run shows it.
     asked = [line for line in _flat(first.config.to_dict()) if line not in before and not line.startswith("run.")]
     return [*told, f"changed by the command: {', '.join(asked)}"] if asked else told
