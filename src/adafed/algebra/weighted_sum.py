@@ -18,7 +18,6 @@ from adafed.algebra.rows import Array, Rows
 from adafed.errors import AdafedError
 
 HARMLESS_CANCELLATION = 100.0
-BLOCKS_IN_PLACE = 4  # in one call, where no block has to be copied first: calls cost as much as small blocks
 _LARGEST_EXPONENT = 64  # coefficients within 2**-64 and 2**64 leave float32 room for the products
 
 
@@ -73,9 +72,7 @@ def weighted_sum_and_norm(
     precise = precise or bool((abs(np.frexp(weights)[1]) > _LARGEST_EXPONENT).any())
     dtype = np.dtype(np.float64 if precise or rows.dtype == torch.float64 else np.float32)
     weights = weights.astype(dtype)
-    step = block_length(rows.count)
-    if rows.in_place(dtype):
-        step *= BLOCKS_IN_PLACE
+    step = block_length(rows.count)  # wherever the rows lie: BLAS may round otherwise in blocks of another length
 
     def part(start: int, stop: int) -> float:
         if not rows.on_cpu:
