@@ -254,9 +254,9 @@ def test_a_sum_that_cancels_is_rounded_once() -> None:
     assert cancellation(matrix, coefficients) > 1e3
     direction = weighted_sum(Rows(updates), coefficients, matrix=matrix)
     # Half a unit of float32, and what float64 makes of terms so much larger than their sum.
-    weights, unit = torch.from_numpy(coefficients), FLOAT32
+    weights = torch.from_numpy(coefficients)
     wanted, terms = weights @ updates.double(), weights.abs() @ updates.double()
-    assert ((direction.double() - wanted).abs() <= unit * wanted.abs() + 4 * 2.0**-53 * terms).all()
+    assert ((direction.double() - wanted).abs() <= FLOAT32 * wanted.abs() + 4 * 2.0**-53 * terms).all()
     assert cancellation(np.eye(2), np.array([0.0, 3.0])) == pytest.approx(1.0)
     assert cancellation(np.ones((2, 2)), np.array([1.0, -1.0])) == float("inf")
 
