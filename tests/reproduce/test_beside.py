@@ -24,3 +24,6 @@ def test_the_note_of_a_profile_names_the_methods_it_has_settings_for() -> None:
     runs = [Run(name, study.config(name, 1), Path("nowhere")) for name in ("FedAvg", "q-FFL", "AdaFed (default)")]
     (note,) = of_profile(study, "tuned", runs)
     assert note == "tuned profile: as in the paper; settings of its own for q-FFL, AdaFed (default)"
+    swept = target("fashion", sweep=True).study("tuned")
+    (note,) = of_profile(swept, "tuned", [Run(name, swept.config(name, 1), Path("nowhere")) for name in swept.methods])
+    assert note.endswith("; settings of its own for AdaFed as printed, AdaFed")

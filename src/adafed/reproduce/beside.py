@@ -87,7 +87,10 @@ def of_profile(study: Study, profile: str | None, runs: Sequence[Run]) -> list[s
         changes = ", ".join(line for line in before if line.partition(" = ")[0] in keys)  # a variant may differ
         warning = next((WARNINGS[one] for one in begun if changes and one in WARNINGS), "")
         methods = {name for one in begun for name in study.profiles[one].get("methods", {})}
-        chosen = ", ".join(dict.fromkeys(run.method for run in runs if run.method in methods))
+        # A row of a sweep is called after its method: "AdaFed, gamma=5".
+        chosen = ", ".join(
+            dict.fromkeys(name for run in runs for name in methods if f"{run.method},".startswith(f"{name},"))
+        )
         told.append(
             f"{profile} profile: {changes or 'as in the paper'}{warning}"
             + (f"; settings of its own for {chosen}" if chosen else "")

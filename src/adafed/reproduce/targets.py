@@ -62,10 +62,11 @@ def target(name: str, *, sweep: bool = False) -> Target:
 
 
 def _swept(study: Study, name: str) -> Study:
-    """Every AdaFed row once for each gamma of the paper's grid."""
+    """Every AdaFed row once for each gamma of the paper's grid; a row that states no gamma stands for a default."""
     methods, beside = {}, {}
     for method, over in study.methods.items():
-        if study.config(method).rule.name == "adafed":
+        rule = study.config(method).rule
+        if rule.name == "adafed" and "gamma" in rule.options:
             for gamma in paper.grid("AdaFed")["gamma"]:
                 row = f"{method}, gamma={gamma:g}"
                 methods[row] = merged(over, {"rule": {"gamma": gamma}})
