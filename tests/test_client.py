@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -20,6 +21,8 @@ from adafed.client import (
     batches,
     gradients,
     measure,
+    mixed_gradients,
+    pulled_back,
     sample_losses,
     summaries,
 )
@@ -200,3 +203,79 @@ def test_double_softmax_bounds_the_loss() -> None:
     outputs = torch.tensor([[50.0, 0.0, 0.0], [-50.0, 50.0, 0.0]])
     found = sample_losses(outputs, torch.tensor([0, 0]), "double-softmax").tolist()
     assert found == pytest.approx([0.5514, 1.5514], abs=1e-3)
+
+
+class _Known:
+    """A generator whose mixing share is known."""
+
+    def __init__(self, share: float) -> None:
+        self.share = share
+
+    def beta(self, *_: float) -> float:
+        return self.share
+
+    def permutation(self, count: int) -> np.ndarray:
+        return np.arange(count)[::-1].copy()
+
+
+def _linear() -> tuple[FlatModule, Samples]:
+    torch.manual_seed(0)
+    data = Samples(torch.randn(6, 3), torch.tensor([0, 1, 0, 1, 1, 0]))
+    return FlatModule(nn.Linear(3, 2)), data
+
+
+def test_mixup_blends_inputs_and_losses() -> None:
+    model, data = _linear()
+    batch = torch.tensor([4, 0, 3])
+    how = replace(GD, mixup=1.0)
+    grads, value = mixed_gradients(model, data, batch, how, _Known(0.7))  # type: ignore[arg-type]
+    other = batch.flip(0)
+    outputs = model.module(0.7 * data.inputs[batch] + 0.3 * data.inputs[other])
+    losses = [torch.nn.functional.cross_entropy(outputs, data.targets[chosen]) for chosen in (batch, other)]
+    wanted = 0.7 * losses[0] + 0.3 * losses[1]
+    assert abs(value - wanted.item()) < 1e-6
+    for one, two in zip(grads, torch.autograd.grad(wanted, model.trained), strict=True):
+        assert torch.allclose(one, two, atol=1e-6)
+
+
+def test_mixup_with_all_of_the_first_is_none() -> None:
+    model, data = _linear()
+    batch = torch.arange(6)
+    grads, value = mixed_gradients(model, data, batch, replace(GD, mixup=1.0), _Known(1.0))  # type: ignore[arg-type]
+    plain, plain_value = gradients(model, data, batch, "cross-entropy")
+    assert abs(value - plain_value) < 1e-6
+    assert all(torch.allclose(one, two, atol=1e-6) for one, two in zip(grads, plain, strict=True))
+
+
+def test_mixup_is_the_same_each_time_and_another_for_another_client_or_round() -> None:
+    def trained(client: int, round: int) -> torch.Tensor:
+        model, data = _linear()
+        work = WORK._replace(client=client, round=round)
+        LocalTrainer(model, replace(GD, epochs=3, mixup=1.0)).train(model.vector.clone(), data, work)
+        return model.vector.clone()
+
+    assert torch.equal(trained(1, 1), trained(1, 1))
+    assert not torch.equal(trained(1, 1), trained(2, 1))
+    assert not torch.equal(trained(1, 1), trained(1, 2))
+
+
+def test_fedcorrs_pull_is_the_derivative_of_the_distance() -> None:
+    anchor = [torch.tensor([1.0, 2.0]), torch.tensor([0.5])]
+    parameters = [torch.tensor([1.1, 2.0], requires_grad=True), torch.tensor([0.7], requires_grad=True)]
+    distance = torch.cat([(p - a) for p, a in zip(parameters, anchor, strict=True)]).norm()
+    assert abs(5 * 0.3 * distance.item() - 0.3354102) < 1e-6  # beta 5, mu 0.3, ||.|| = 0.2236068
+    wanted = torch.autograd.grad(5 * 0.3 * distance, parameters)
+    with torch.no_grad():
+        found = pulled_back([torch.zeros(2), torch.zeros(1)], parameters, anchor, 5 * 0.3)
+    assert all(torch.allclose(one, two, atol=1e-6) for one, two in zip(found, wanted, strict=True))
+
+
+def test_fedcorrs_pull_spares_an_epochs_first_batch_and_shortens_the_way() -> None:
+    def moved(pull: float, batch: int | None) -> torch.Tensor:
+        model, data = _linear()
+        start = model.vector.clone()
+        LocalTrainer(model, replace(GD, epochs=4, batch_size=batch)).train(start, data, WORK._replace(pull=pull))
+        return model.vector - start
+
+    assert torch.allclose(moved(5.0, None), moved(0.0, None), atol=1e-6)  # a full batch is an epoch's first
+    assert moved(5.0, 2).norm() < moved(0.0, 2).norm()

@@ -59,3 +59,11 @@ def test_packed_and_unpacked_goes_on_to_the_same_bits(optimizer: str) -> None:
     assert found.vectors is not None
     assert memory.vectors is not None
     assert torch.equal(found.vectors, memory.vectors)
+
+
+def test_what_fedcorr_knows_is_kept() -> None:
+    known = {"noise": torch.tensor([0.0, 0.4], dtype=torch.float64), "labels.1": torch.tensor([3, 1])}
+    state = ServerState.unpacked(*ServerState(torch.zeros(4), 4, correction=known).packed())
+    assert state.moments == {}
+    assert state.correction.keys() == known.keys()
+    assert all(torch.equal(state.correction[key], known[key]) for key in known)

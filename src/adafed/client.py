@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
 import torch
 
 from adafed.layers import Layers
@@ -31,6 +32,7 @@ class LocalTraining:
     mu: float
     loss: Loss
     seed: int
+    mixup: float = 0.0  # a of Beta(a, a)
 
     @property
     def plain(self) -> bool:
@@ -49,6 +51,7 @@ class Assignment(NamedTuple):
     round: int
     lr: float
     share: float = 1.0  # a straggler does this share of its steps, at least one
+    pull: float = 0.0  # FedCorr: adds pull ||theta - theta_init||, not squared
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,22 @@ class Measured(NamedTuple):
     accuracy: float
 
 
+class Suspicion(NamedTuple):
+    """What FedCorr asks of the model a client has trained: how its answers lie, and each sample's loss."""
+
+    dimension: float
+    losses: list[float]
+
+
+class Predicted(NamedTuple):
+    """The global model's answers on a client's training samples, and the labels these have now."""
+
+    client: int
+    answers: list[int]
+    confidences: list[float]
+    labels: list[int]
+
+
 class Report(NamedTuple):
     """What a client tells the server beside its update."""
 
@@ -76,6 +95,7 @@ class Report(NamedTuple):
     running: float  # mean of the loss over all local steps
     before: Measured | None
     after: Measured | None
+    suspicion: Suspicion | None = None
 
     def told_loss(self, which: str) -> float:
         if which == "running":
@@ -148,6 +168,34 @@ def gradients(
     return total, value
 
 
+def mixed_gradients(
+    model: FlatModule, data: Samples, batch: torch.Tensor, how: LocalTraining, random: np.random.Generator
+) -> tuple[list[torch.Tensor], float]:
+    """The same with mixup (Zhang et al. 2018): every sample blended with another of the batch, and so its loss."""
+    share = float(random.beta(how.mixup, how.mixup))
+    other = batch[torch.from_numpy(random.permutation(len(batch)))]
+    total: list[torch.Tensor] = []
+    value = 0.0
+    for start in range(0, len(batch), GRADIENT_BATCH):
+        one, two = batch[start : start + GRADIENT_BATCH], other[start : start + GRADIENT_BATCH]
+        outputs = model.module(share * data.inputs[one] + (1 - share) * data.inputs[two])
+        first, second = (sample_losses(outputs, data.targets[chosen], how.loss) for chosen in (one, two))
+        mean = (share * first + (1 - share) * second).sum() / len(batch)
+        grads = list(torch.autograd.grad(mean, model.trained, materialize_grads=True))
+        value += mean.item()
+        total = list(torch._foreach_add(total, grads)) if total else grads
+    return total, value
+
+
+def pulled_back(
+    grads: list[torch.Tensor], parameters: list[torch.Tensor], anchor: list[torch.Tensor], pull: float
+) -> list[torch.Tensor]:
+    """With the gradient of pull ||theta - anchor||, FedCorr's term for clients with wrong labels."""
+    away = torch._foreach_sub(parameters, anchor)
+    length = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(away))).item()
+    return list(torch._foreach_add(grads, away, alpha=pull / length)) if length else grads
+
+
 def descend(
     parameters: list[torch.Tensor],
     grads: list[torch.Tensor],
@@ -180,7 +228,8 @@ class LocalTrainer:
 
     def train(self, received: torch.Tensor, data: Samples, work: Assignment) -> tuple[int, float]:
         """Local steps from the received model, pulled back to it by FedProx's mu. Steps done, and the running loss."""
-        return self._run(received, received if self.how.mu else None, data, work, work.lr, self.how.mu)
+        anchor = received if self.how.mu or work.pull else None
+        return self._run(received, anchor, data, work, work.lr, self.how.mu, work.pull)
 
     def personalise(
         self,
@@ -203,6 +252,7 @@ class LocalTrainer:
         work: Assignment,
         lr: float,
         pull: float,
+        norm_pull: float = 0.0,
     ) -> tuple[int, float]:
         """The result stands in the module."""
         how, model = self.how, self.model
@@ -212,19 +262,28 @@ class LocalTrainer:
             torch.manual_seed(client_word(how.seed, work.round, work.client))
         pulled_to = None if anchor is None else self._trained(anchor)
         layers = Layers.of(model, data.inputs)
+        mixing = np.random.default_rng(client_word(how.seed, work.round, work.client)) if how.mixup else None
+        written_out = layers is not None and how.plain and mixing is None and not norm_pull
+        epoch = how.steps(len(data)) // how.epochs
         momenta: list[torch.Tensor] = []
         steps, running = 0, 0.0
         for batch in batches(how, work, len(data)):
             steps += 1
-            if layers is not None and how.plain and len(batch) <= GRADIENT_BATCH:
+            if written_out and len(batch) <= GRADIENT_BATCH:
+                assert layers is not None
                 (one,) = pieces(data, batch)
                 loss = layers.step(model.trained, one.inputs, one.targets, how.loss, lr, pulled_to, pull)
                 running += loss.item()
                 continue
-            grads, value = gradients(model, data, batch, how.loss, layers)
+            if mixing is None:
+                grads, value = gradients(model, data, batch, how.loss, layers)
+            else:
+                grads, value = mixed_gradients(model, data, batch, how, mixing)
             running += value
             with torch.no_grad():
-                descend(model.trained, grads, momenta, pulled_to, how, lr, pull)
+                if norm_pull and pulled_to is not None and (steps - 1) % epoch:  # not for an epoch's first batch
+                    grads = pulled_back(grads, model.trained, pulled_to, norm_pull)
+                descend(model.trained, grads, momenta, pulled_to if pull else None, how, lr, pull)
         return steps, running / steps
 
     def _trained(self, vector: torch.Tensor) -> list[torch.Tensor]:

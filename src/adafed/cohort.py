@@ -49,7 +49,11 @@ class Sampler:
         return largest_cohort(self.section, len(self.sizes))
 
     def cohort(self, round: int) -> Cohort:
-        here = np.flatnonzero(self.first_round <= round)
+        return self.among(round, np.arange(len(self.sizes)))
+
+    def among(self, round: int, clients: npt.NDArray[np.int64]) -> Cohort:
+        """A cohort of the usual size, or all of these clients if they are fewer."""
+        here = clients[self.first_round[clients] <= round]
         count = self._count(len(here))
         random = round_generator(self.seed, round, CHOOSING)
         if count == len(here):
@@ -59,6 +63,10 @@ class Sampler:
             chosen = random.choice(here, size=count, replace=False, p=sizes / sizes.sum())
         else:
             chosen = random.choice(here, size=count, replace=False)
+        return self.these(round, chosen)
+
+    def these(self, round: int, chosen: npt.NDArray[np.int64]) -> Cohort:
+        """A cohort of just these clients, with the fate that the round has for each."""
         clients = tuple(np.sort(chosen).tolist())
         if not self.section.dropout and not self.section.stragglers:
             return Cohort(clients, frozenset(), dict.fromkeys(clients, 1.0))

@@ -21,7 +21,8 @@ class ServerState:
     """All that must be saved to go on after this round: the model, the rule's and the optimiser's state.
 
     `parameters` is flat; what follows the first `length` numbers of it are statistics (BatchNorm), which are averaged
-    rather than stepped. `personal` names the round in which each client last wrote its Ditto model.
+    rather than stepped. `personal` names the round in which each client last wrote its Ditto model; `correction` is
+    what FedCorr knows of the clients.
     """
 
     parameters: torch.Tensor
@@ -30,11 +31,13 @@ class ServerState:
     rule_state: RuleState | None = None
     moments: Moments = field(default_factory=dict)
     personal: dict[str, int] = field(default_factory=dict)
+    correction: Tensors = field(default_factory=dict)
 
     def packed(self) -> tuple[Tensors, str]:
         """As tensors and JSON, for a safetensors file."""
         tensors: Tensors = {"parameters": self.parameters}
         tensors |= {f"moment.{name}": moment for name, moment in self.moments.items()}
+        tensors |= {f"correction.{name}": tensor for name, tensor in self.correction.items()}
         numbers: dict[str, object] = {"round": self.round, "length": self.length, "personal": self.personal}
         if self.rule_state is not None:
             numbers["rule"] = self.rule_state.numbers
@@ -50,8 +53,19 @@ class ServerState:
         if "rule" in numbers:
             memory = tuple((str(client), int(round_)) for client, round_ in numbers["memory"])
             rule_state = RuleState(numbers["rule"], memory, tensors.get("memory"))
-        moments = {name.removeprefix("moment."): t for name, t in tensors.items() if name.startswith("moment.")}
-        return cls(tensors["parameters"], numbers["length"], numbers["round"], rule_state, moments, numbers["personal"])
+        moments, correction = (
+            {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+            for prefix in ("moment.", "correction.")
+        )
+        return cls(
+            parameters=tensors["parameters"],
+            length=numbers["length"],
+            round=numbers["round"],
+            rule_state=rule_state,
+            moments=moments,
+            personal=numbers["personal"],
+            correction=correction,
+        )
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
@@ -12,12 +12,14 @@ import torch
 
 from adafed.aggregate import Aggregate, aggregate
 from adafed.algebra.blocks import walking_with
-from adafed.client import Assignment, Report
+from adafed.client import Assignment, Predicted, Report
 from adafed.cohort import Cohort, Sampler
 from adafed.data.base import Federation
 from adafed.errors import NoClientLeft
 from adafed.executors.pool import open_executor
-from adafed.executors.station import MeasureUnit, Part, Personal, Station, TrainUnit
+from adafed.executors.station import Labels, MeasureUnit, Part, Personal, PredictUnit, Station, TrainUnit
+from adafed.fedcorr import FedCorr
+from adafed.fedcorr.correction import Known
 from adafed.metrics import improvement
 from adafed.records import Evaluation, Participant, RoundRecord
 from adafed.runs.config import Config
@@ -59,12 +61,14 @@ class Simulation:
             (config.server.schedule.name, config.server.schedule.options),
             config.server.rate,
         )
+        self.fedcorr = self._fedcorr()
         self.units: list[TrainUnit] = []
         self.directory = RunDirectory.opened(directory, config, self.federation, grouped=self.station.group)
         try:
-            self.state = self.directory.restored() or ServerState(self.station.initial, self.station.model.length)
+            self.state = self.directory.restored() or self._first_state()
+            largest = self.fedcorr.largest if self.fedcorr else self.sampler.largest
             self.executor = open_executor(
-                config, self.station, self.sampler.largest, self.directory.path, shipped=federation is None
+                config, self.station, largest, self.directory.path, shipped=federation is None
             )
         except BaseException:
             self.directory.close()
@@ -86,6 +90,7 @@ class Simulation:
             clock.lap("train")
             outcome, skipped = self._aggregate(cohort, reports, t)  # lines 11-15: d_t
             self.state = self._stepped(cohort, reports, outcome, t)  # line 16: theta_{t+1}
+            self.state = self._corrected(reports, t)
             clock.lap("server")
             stepped = self._losses_after_step(reports, t)
             clock.lap("improvement")
@@ -100,11 +105,15 @@ class Simulation:
             yield replace(record, seconds=clock.laps)
         self.directory.finish(self.station.model, self.state)
 
+    def _first_state(self) -> ServerState:
+        known = self.fedcorr.fresh() if self.fedcorr else {}
+        return ServerState(self.station.initial, self.station.model.length, correction=known)
+
     # Clients
 
     def _begin(self, t: int) -> Cohort:
         """Lines 3-9: the clients of the round have the model and train. After the last round, nobody."""
-        cohort = self.sampler.cohort(t)
+        cohort = self.fedcorr.cohort(t, self.state.correction) if self.fedcorr else self.sampler.cohort(t)
         if t > self.config.rounds:
             return cohort
         clients = cohort.answering
@@ -115,9 +124,11 @@ class Simulation:
         self.units = []
         for positions in groups(clients, samples, shares, self.station.group):
             members = [clients[p] for p in positions]
-            work = tuple(Assignment(clients[p], t, lr, shares[p]) for p in positions)
+            work = tuple(Assignment(clients[p], t, lr, shares[p], self._pull(clients[p], t)) for p in positions)
             personal = tuple(self._personal(client, t) for client in members) if self.config.ditto else ()
-            self.units.append(TrainUnit(work, tuple(positions), before, told == "after", personal))
+            told_after, suspected = told == "after", self.fedcorr is not None and self.fedcorr.stage(t) == 1
+            unit = TrainUnit(work, tuple(positions), before, told_after, personal, self._labels(members), suspected)
+            self.units.append(unit)
         self.executor.begin(self.units, self.state.parameters)
         return cohort
 
@@ -138,7 +149,7 @@ class Simulation:
         try:
             with walking_with(self.executor.processes):
                 outcome = aggregate(
-                    self.server.rule,
+                    self.fedcorr.rule(t, self.server.rule) if self.fedcorr else self.server.rule,
                     self.executor.updates.rows(len(reports), self.state.length),
                     losses=[report.told_loss(self.config.server.loss) for report in reports],
                     sizes=[report.samples for report in reports],
@@ -167,6 +178,30 @@ class Simulation:
             state = replace(state, personal=state.personal | trained)
         return state
 
+    # FedCorr
+
+    def _fedcorr(self) -> FedCorr | None:
+        config, seed = self.config, self.config.derived_seeds().sampling
+        if config.fedcorr is None:
+            return None
+        return FedCorr(config.fedcorr, self.sampler, len(self.ids), config.rounds, seed)
+
+    def _pull(self, client: int, t: int) -> float:
+        return self.fedcorr.pull(t, client, self.state.correction) if self.fedcorr else 0.0
+
+    def _labels(self, clients: Sequence[int]) -> tuple[Labels, ...]:
+        return tuple(self.fedcorr.labels(client, self.state.correction) for client in clients) if self.fedcorr else ()
+
+    def _corrected(self, reports: Sequence[Report], t: int) -> ServerState:
+        if self.fedcorr is None:
+            return self.state
+        return replace(self.state, correction=self.fedcorr.learned(t, self.state.correction, reports, self._predicted))
+
+    def _predicted(self, clients: Sequence[int], known: Known) -> list[Predicted]:
+        assert self.fedcorr is not None
+        units = [PredictUnit(client, self.fedcorr.labels(client, known)) for client in clients]
+        return [one for unit in self.executor.predict(units, self.state.parameters) for one in unit]
+
     # Measuring
 
     def _measures_improvement(self, t: int) -> bool:
@@ -178,7 +213,9 @@ class Simulation:
         model that did not move must not seem to have got worse by rounding."""
         if not reports or not self._measures_improvement(t):
             return {}
-        units = [MeasureUnit(tuple(work.client for work in unit.work), "train") for unit in self.units]
+        units = [
+            MeasureUnit(tuple(work.client for work in unit.work), "train", labels=unit.labels) for unit in self.units
+        ]
         found = self.executor.measure(units, self.state.parameters)
         return {score.client: score.loss for unit in found for score in unit if score.loss is not None}
 
@@ -246,7 +283,8 @@ class Simulation:
             rho=better.rho if better else None,
             mean_decrease=better.mean_decrease if better else None,
             skipped=skipped,
-            notes=diagnostics.notes if diagnostics else {},
+            notes=(diagnostics.notes if diagnostics else {})
+            | (self.fedcorr.told(t, self.state.correction) if self.fedcorr else {}),
             evaluations=evaluations,
         )
 

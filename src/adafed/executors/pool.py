@@ -19,11 +19,19 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 
-from adafed.client import Report
+from adafed.client import Predicted, Report
 from adafed.errors import AdafedError
-from adafed.executors.messages import Unit, decode, encode, reports_from_json, scores_from_json, unit_to_json
+from adafed.executors.messages import (
+    Unit,
+    decode,
+    encode,
+    predicted_from_json,
+    reports_from_json,
+    scores_from_json,
+    unit_to_json,
+)
 from adafed.executors.shared import SharedRows
-from adafed.executors.station import MeasureUnit, Scores, Station, TrainUnit, one_thread
+from adafed.executors.station import MeasureUnit, PredictUnit, Scores, Station, TrainUnit, one_thread
 from adafed.runs.config import Config
 
 # What a step frees the next one asks for again. glibc would give it back to the system in between and have it fetched
@@ -41,7 +49,7 @@ class Executor(Protocol):
     """Trains and measures. `updates` holds the rows that the last training wrote.
 
     Training is begun, and its reports are asked for when they are needed: whoever asks may do something else meanwhile,
-    anything but measure.
+    anything but measure and predict.
     """
 
     updates: SharedRows
@@ -50,6 +58,7 @@ class Executor(Protocol):
     def begin(self, units: Sequence[TrainUnit], parameters: torch.Tensor) -> None: ...
     def reports(self) -> list[list[Report]]: ...
     def measure(self, units: Sequence[MeasureUnit], parameters: torch.Tensor) -> list[list[Scores]]: ...
+    def predict(self, units: Sequence[PredictUnit], parameters: torch.Tensor) -> list[list[Predicted]]: ...
     def close(self) -> None: ...
 
 
@@ -88,6 +97,10 @@ class InProcess:
     def measure(self, units: Sequence[MeasureUnit], parameters: torch.Tensor) -> list[list[Scores]]:
         with one_thread():
             return [self.station.measure(unit, parameters) for unit in units]
+
+    def predict(self, units: Sequence[PredictUnit], parameters: torch.Tensor) -> list[list[Predicted]]:
+        with one_thread():
+            return [self.station.predict(unit, parameters) for unit in units]
 
     def close(self) -> None:
         self.updates.close()
@@ -139,6 +152,10 @@ class Workers:
     def measure(self, units: Sequence[MeasureUnit], parameters: torch.Tensor) -> list[list[Scores]]:
         assert self._begun is None
         return [scores_from_json(one) for one in self._collected(self._handed(units, parameters))]
+
+    def predict(self, units: Sequence[PredictUnit], parameters: torch.Tensor) -> list[list[Predicted]]:
+        assert self._begun is None
+        return [predicted_from_json(one) for one in self._collected(self._handed(units, parameters))]
 
     def close(self) -> None:
         for connection in self._connections:
@@ -298,6 +315,8 @@ def _core() -> int:
 
 
 def _clients(unit: Unit) -> Sequence[int]:
+    if isinstance(unit, PredictUnit):
+        return [unit.client]
     return unit.clients if isinstance(unit, MeasureUnit) else [work.client for work in unit.work]
 
 

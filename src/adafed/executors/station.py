@@ -16,17 +16,31 @@ import torch
 from safetensors.torch import load_file
 
 from adafed import models
-from adafed.client import Assignment, LocalTrainer, LocalTraining, Measured, Report, Samples, measure, summaries
+from adafed.client import (
+    Assignment,
+    LocalTrainer,
+    LocalTraining,
+    Measured,
+    Predicted,
+    Report,
+    Samples,
+    Suspicion,
+    measure,
+    summaries,
+)
 from adafed.cohort import largest_cohort
 from adafed.data.base import Federation, Split
+from adafed.data.noise import NoisyFederation
 from adafed.data.sources import open_federation
 from adafed.errors import AdafedError
+from adafed.fedcorr.answers import predicted, suspicion
 from adafed.files import save_tensors
 from adafed.layout import FlatModule, initial_module
 from adafed.runs.config import Config
 from adafed.together import group_size, train_together
 
 Part = Literal["train", "validation", "test"]
+Labels = tuple[int, ...] | None  # of a client's training samples where FedCorr has corrected them, else None
 COHORTS_KEPT = 10  # a client's samples are kept this many cohorts long: memory follows the cohort, not the federation
 
 
@@ -47,6 +61,8 @@ class TrainUnit:
     before: bool
     after: bool
     personal: tuple[Personal, ...] = ()
+    labels: tuple[Labels, ...] = ()
+    suspicion: bool = False
 
 
 @dataclass(frozen=True)
@@ -56,6 +72,15 @@ class MeasureUnit:
     clients: tuple[int, ...]
     part: Part
     personal: tuple[Personal, ...] = ()
+    labels: tuple[Labels, ...] = ()
+
+
+@dataclass(frozen=True)
+class PredictUnit:
+    """A client whose training samples the global model answers."""
+
+    client: int
+    labels: Labels
 
 
 class Scores(NamedTuple):
@@ -73,7 +98,7 @@ class Station:
     def __init__(self, config: Config, federation: Federation | None = None) -> None:
         seeds = config.derived_seeds()
         self.config = config
-        self.federation = open_from(config) if federation is None else federation
+        self.federation = open_from(config) if federation is None else noisy(config, federation)
         self.device = _device(config.run.device)
         shape, classes = self.federation.input_shape, self.federation.classes
         module = initial_module(
@@ -90,9 +115,11 @@ class Station:
             mu=local.mu,
             loss=local.loss,
             seed=seeds.sampling,
+            mixup=local.mixup,
         )
         self.trainer = LocalTrainer(self.model, self.how)
-        self.group = 1 if config.ditto else group_size(local.together, self.model)
+        alone = config.ditto or config.fedcorr or local.mixup
+        self.group = 1 if alone else group_size(local.together, self.model)
         self._cache: OrderedDict[tuple[int, Part], Samples] = OrderedDict()
         self._cached = 0
         clients = len(self.federation.ids)
@@ -107,8 +134,9 @@ class Station:
     def train(self, unit: TrainUnit, received: torch.Tensor, updates: torch.Tensor) -> list[Report]:
         """Writes the clients' g_k = theta_init - theta into their rows (statistics: the client's own) and reports."""
         received = received.to(self.device)
-        data = [self._samples(work.client, "train") for work in unit.work]
+        data = self._labelled([work.client for work in unit.work], unit.labels)
         befores: list[Measured | None] = [None] * len(data)
+        suspected: Suspicion | None = None
         if unit.before:  # all start from the same model: one pass over everybody's samples
             self.model.receive(received)
             befores = self._measured(data)
@@ -116,6 +144,8 @@ class Station:
             steps, running = self.trainer.train(received, data[0], unit.work[0])
             self._write(updates[unit.rows[0]], received, self.model.vector)
             runnings = [running]
+            if unit.suspicion:
+                suspected = self._suspicion(data[0])
         else:
             stacked = Samples(torch.stack([one.inputs for one in data]), torch.stack([one.targets for one in data]))
             trained, steps, means = train_together(self.model, self.how, received, stacked, unit.work)
@@ -131,12 +161,15 @@ class Station:
         for work, samples, personal in zip(unit.work, data, unit.personal, strict=False):
             self._personalise(work, samples, personal, received)
         return [
-            Report(work.client, len(samples), steps, running, before, after)
+            Report(work.client, len(samples), steps, running, before, after, suspected)
             for work, samples, running, before, after in zip(unit.work, data, runnings, befores, afters, strict=True)
         ]
 
     def measure(self, unit: MeasureUnit, parameters: torch.Tensor) -> list[Scores]:
-        data = [self._samples(client, unit.part) for client in unit.clients]
+        if unit.part == "train":
+            data = self._labelled(unit.clients, unit.labels)
+        else:
+            data = [self._samples(client, unit.part) for client in unit.clients]
         if unit.personal:
             measured: list[Measured | None] = []
             for samples, personal in zip(data, unit.personal, strict=True):
@@ -149,6 +182,15 @@ class Station:
             Scores(client, len(samples), means.loss if means else None, means.accuracy if means else None)
             for client, samples, means in zip(unit.clients, data, measured, strict=True)
         ]
+
+    def predict(self, unit: PredictUnit, parameters: torch.Tensor) -> list[Predicted]:
+        self.model.receive(parameters)
+        (data,) = self._labelled((unit.client,), (unit.labels,))
+        return [predicted(self.model, unit.client, data)]
+
+    def _suspicion(self, data: Samples) -> Suspicion:
+        assert self.config.fedcorr is not None
+        return suspicion(self.model, data, self.config.fedcorr.neighbours)
 
     def _measured(self, data: Sequence[Samples]) -> list[Measured | None]:
         """Every client's loss and accuracy, from batches that run across clients."""
@@ -191,6 +233,19 @@ class Station:
         own = self.initial if personal.source is None else load_file(personal.source)["personal"]
         return own.to(self.device)
 
+    def _labelled(self, clients: Sequence[int], labels: tuple[Labels, ...]) -> list[Samples]:
+        """Clients' training samples, with corrected labels where there are any."""
+        data = [self._samples(client, "train") for client in clients]
+        if self.how.mixup and not data[0].inputs.is_floating_point():
+            raise AdafedError(
+                f"local.mixup = {self.how.mixup} blends inputs, and those of {self.federation.name} are letters or "
+                "words; it must be 0 there"
+            )
+        for k, own in enumerate(labels):
+            if own is not None:
+                data[k] = Samples(data[k].inputs, torch.tensor(own, dtype=torch.int64, device=self.device))
+        return data
+
     def _samples(self, client: int, part: Part) -> Samples:
         key = (client, part)
         if key in self._cache:
@@ -231,7 +286,15 @@ def open_from(config: Config) -> Federation:
     """The federation a configuration asks for."""
     partition = None if config.partition is None else config.partition.model_dump()
     seed = config.derived_seeds().data
-    return open_federation(config.data.model_dump(), partition, config.split.model_dump(), seed=seed)
+    return noisy(config, open_federation(config.data.model_dump(), partition, config.split.model_dump(), seed=seed))
+
+
+def noisy(config: Config, federation: Federation) -> Federation:
+    """With wrong labels, if the configuration asks for them."""
+    if config.noise is None:
+        return federation
+    how = config.noise
+    return NoisyFederation(federation, clients=how.clients, level=how.level, seed=config.derived_seeds().data)
 
 
 @contextmanager

@@ -19,7 +19,7 @@ import torch
 from adafed.errors import AdafedError
 from adafed.executors.messages import decode, encode, unit_from_json
 from adafed.executors.shared import attach
-from adafed.executors.station import Station, TrainUnit
+from adafed.executors.station import PredictUnit, Station, TrainUnit
 from adafed.runs.config import config_from
 
 
@@ -45,6 +45,8 @@ def _answer(station: Station, message: dict[str, Any], received: torch.Tensor, u
         unit = unit_from_json(message["unit"])
         if isinstance(unit, TrainUnit):
             return {"number": message["number"], "results": station.train(unit, received, updates)}
+        if isinstance(unit, PredictUnit):
+            return {"number": message["number"], "results": station.predict(unit, received)}
         return {"number": message["number"], "results": station.measure(unit, received)}
     except AdafedError as error:
         return {"number": message["number"], "error": str(error)}

@@ -24,6 +24,7 @@ def new(
 ) -> None:
     """Write an app that [bold]flwr run[/bold] takes, simulated or deployed."""
     from adafed.executors.station import open_from
+    from adafed.flower.limits import for_flower
     from adafed.flower.new import new_app
     from adafed.runs.config import config_from, merged, parse_settings
     from adafed.study import load_study
@@ -33,7 +34,7 @@ def new(
         config = config_from(merged(small, parse_settings(settings or [])))
     else:
         config = load_study(experiment).config(method, None, settings or [])
-    count = nodes or len(open_from(config).ids)
+    count = nodes or len(open_from(for_flower(config)).ids)
     root = new_app(folder, config, count)
     typer.echo(f"wrote {root}\n\n  cd {root}")
     typer.echo(f'  flwr run . local --stream --federation-config "num-supernodes={count}"')

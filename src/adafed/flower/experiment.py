@@ -24,6 +24,7 @@ from adafed.cohort import Sampler
 from adafed.errors import AdafedError
 from adafed.executors.station import Station, one_thread
 from adafed.flower.client import reply
+from adafed.flower.limits import for_flower
 from adafed.flower.replies import CLIENT, LOSS, SAMPLES, Reply
 from adafed.flower.strategy import FairStrategy
 from adafed.flower.work import RESTARTED, evaluated, layout, parts, prefix, trained
@@ -91,7 +92,7 @@ def run_experiment(
 
     The run begins once `nodes` nodes are connected, by default one for each client.
     """
-    station = Station(config)
+    station = Station(for_flower(config))
     kept = RunDirectory.opened(directory, config, station.federation, grouped=1)
     try:
         strategy = ExperimentStrategy(config, station, _Watched(kept, watch), nodes, evaluate_every)

@@ -15,6 +15,7 @@ from flwr.serverapp import Grid, ServerApp
 from adafed.errors import AdafedError
 from adafed.executors.station import open_from
 from adafed.flower.experiment import experiment_client, run_experiment
+from adafed.flower.limits import for_flower
 from adafed.records import RoundRecord
 from adafed.runs.config import Config
 
@@ -38,7 +39,7 @@ def simulate_on_ray(
         raise AdafedError("Flower's simulation engine needs ray; pip install 'adafed[flower]'")
     from flwr.simulation import run_simulation  # takes seconds
 
-    count = nodes or len(open_from(config).ids)
+    count = nodes or len(open_from(for_flower(config)).ids)
     path = Path(directory).resolve()
     app = ServerApp()
 

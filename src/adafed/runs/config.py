@@ -101,6 +101,7 @@ class LocalSection(Section):
     momentum: Share = 0.0
     weight_decay: NonNegative = 0.0
     mu: NonNegative = 0.0  # FedProx: adds mu/2 ||theta - theta_init||^2
+    mixup: NonNegative = 0.0  # a of Beta(a, a): samples are blended with others of their batch; 0: not
     loss: Literal["cross-entropy", "double-softmax"] = "cross-entropy"
     together: Literal["auto", "never"] | Count = "auto"  # how many small clients are trained in one batch
 
@@ -122,6 +123,26 @@ class DittoSection(Section):
 
     strength: NonNegative = Field(0.1, alias="lambda")
     lr: Positive | None = None  # defaults to local.lr of the round
+
+
+class NoiseSection(Section):
+    """Training labels made wrong on purpose; validation and test stay right."""
+
+    clients: Annotated[float, Field(gt=0, le=1)] = 0.6  # probability that a client has wrong labels
+    level: Share = 0.5  # such a client's labels are drawn anew with a probability between this and 1
+
+
+class FedCorrSection(Section):
+    """FedCorr: wrong labels are found and corrected before the training proper. Its defaults are those for CIFAR-10."""
+
+    iterations: Count = 5  # T_1: how often the first stage visits everyone
+    group: Count = 1  # clients in a round of the first stage
+    clean_rounds: Annotated[int, Field(ge=0)] = 20  # T_2: rounds of the clean clients; the rest of the run is T_3
+    beta: NonNegative = 5.0  # how much a noisy client is held to the global model in the first stage
+    kappa: Share = 0.1  # a client with at most this share of wrong labels is clean
+    neighbours: Count = 20  # of the local intrinsic dimension
+    relabelled: Annotated[float, Field(gt=0, le=1)] = 0.5  # pi: this share of the labels found wrong is corrected
+    confidence: Share = 0.5  # of the global model in its answer, before a label is taken from it
 
 
 class EvaluationSection(Section):
@@ -157,6 +178,8 @@ class Config(Section):
     rule: Entry = named(DEFAULTS["rule"])
     server: ServerSection = ServerSection()
     ditto: DittoSection | None = None
+    noise: NoiseSection | None = None
+    fedcorr: FedCorrSection | None = None
     evaluation: EvaluationSection = EvaluationSection()
     run: RunSection = RunSection()
 

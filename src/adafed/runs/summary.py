@@ -94,6 +94,8 @@ def evaluations(folder: Path, part: str = "test", until: int | None = None) -> t
 def label(config: Config) -> str:
     """How a method is called in a table when nobody named it."""
     words = [str(rule(config.rule.name, **config.rule.options))]
+    if config.fedcorr:
+        words.append("FedCorr")
     if config.ditto:
         words.append(f"Ditto({config.ditto.strength:g})")
     if config.local.mu:
