@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from adafed.report.figures import FIGURES
 from adafed.reproduce.targets import here, source_study, targets
+from adafed.runs.config import Config
 from adafed.study import Study
 
 PROFILES = ("paper", "laptop")
@@ -22,8 +23,18 @@ def hours(study: Study, profile: str) -> float | None:
     for method in study.methods:
         config = study.config(method)
         personal = 2 if config.ditto else 1
-        total += config.rounds * config.local.epochs * cost["samples"] * cost["milliseconds"] * personal
+        total += _rounds(config) * config.local.epochs * cost["samples"] * cost["milliseconds"] * personal
     return OVERHEAD * total / 3.6e6 / CORES
+
+
+def _rounds(config: Config) -> float:
+    """As many as a round's samples are trained on; those of FedCorr's first stage have a client or so each."""
+    share = config.cohort.fraction
+    if config.fedcorr is None or config.partition is None or share is None:
+        return config.rounds
+    clients = int(config.partition.options["clients"])
+    first = config.fedcorr.iterations * -(-clients // config.fedcorr.group)
+    return config.rounds - first + config.fedcorr.iterations / share
 
 
 def listing() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
