@@ -69,6 +69,26 @@ def test_clients_cannot_be_chosen_before_they_join() -> None:
     assert found.cohort(5).clients == (0, 1, 2, 3, 4, 5)
 
 
+@pytest.mark.parametrize("sampling", ["uniform", "size"])
+def test_a_cohort_among_some_clients(sampling: str) -> None:
+    found = sampler(10, fraction=0.4, sampling=sampling, join={"c2": 3})
+    some = np.array([1, 2, 5, 6, 7, 9])
+    for round in range(3, 12):
+        cohort = found.among(round, some)
+        assert len(cohort.clients) == 4
+        assert set(cohort.clients) <= set(some.tolist())
+        assert cohort.clients == tuple(sorted(cohort.clients))
+        assert found.among(round, np.arange(10)) == found.cohort(round)
+    assert found.among(1, np.array([5, 2])).clients == (5,)  # fewer than asked for, and one is not here yet
+
+
+def test_these_very_clients_meet_the_fate_of_the_round() -> None:
+    found = sampler(10, fraction=0.4, dropout=0.5)
+    lost = [found.these(round, np.array([7, 3])) for round in range(1, 20)]
+    assert all(cohort.clients == (3, 7) for cohort in lost)
+    assert 0 < sum(len(cohort.lost) for cohort in lost) < 38
+
+
 def test_mistakes_are_told() -> None:
     with pytest.raises(AdafedError, match=r"cohort\.join names client 'zoe', which is not in the federation of 10"):
         sampler(join={"zoe": 2})
