@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from typing import Any, Generic, TypeVar
 
 import torch
-from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
+from threadpoolctl import ThreadpoolController
 
 from adafed.algebra.rows import Rows
 

@@ -34,7 +34,7 @@ class FedCorr:
         self.sampler = sampler
         self.clients = clients
         self.seed = seed
-        self.visits = -(-clients // section.group)  # rounds of an iteration
+        self.visits = section.visits(clients)
         self.first = section.iterations * self.visits
         self.second = self.first + section.clean_rounds
         self.average = rule("fedavg")
@@ -130,6 +130,7 @@ class FedCorr:
                 largest = np.zeros(len(losses), dtype=bool)
                 largest[np.argsort(-losses, kind="stable")[:most]] = True
                 taken &= largest
-            labels = np.where(taken, np.array(found.answers), np.array(found.labels))
-            changed[f"labels.{found.client}"] = torch.from_numpy(labels.astype(np.int64))
+            if taken.any():
+                labels = np.where(taken, np.array(found.answers), np.array(found.labels))
+                changed[f"labels.{found.client}"] = torch.from_numpy(labels.astype(np.int64))
         return known | changed

@@ -6,7 +6,7 @@ import warnings
 
 import numpy as np
 import numpy.typing as npt
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+from threadpoolctl import threadpool_limits
 
 
 def upper(values: npt.NDArray[np.float64], *, seed: int) -> npt.NDArray[np.bool_]:

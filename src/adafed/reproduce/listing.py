@@ -33,7 +33,7 @@ def _rounds(config: Config) -> float:
     if config.fedcorr is None or config.partition is None or share is None:
         return config.rounds
     clients = int(config.partition.options["clients"])
-    first = config.fedcorr.iterations * -(-clients // config.fedcorr.group)
+    first = config.fedcorr.iterations * config.fedcorr.visits(clients)
     return config.rounds - first + config.fedcorr.iterations / share
 
 

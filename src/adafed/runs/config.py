@@ -144,6 +144,10 @@ class FedCorrSection(Section):
     relabelled: Annotated[float, Field(gt=0, le=1)] = 0.5  # pi: this share of the labels found wrong is corrected
     confidence: Share = 0.5  # of the global model in its answer, before a label is taken from it
 
+    def visits(self, clients: int) -> int:
+        """Rounds of one iteration of the first stage."""
+        return -(-clients // self.group)
+
 
 class EvaluationSection(Section):
     every: Count = 1
