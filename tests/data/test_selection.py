@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -77,11 +79,30 @@ def test_standardised_pixels_have_mean_zero_and_deviation_one_over_the_training_
     np.testing.assert_allclose(trained.std(axis=0), 1, atol=0.01)
 
 
+def test_standardised_channels_have_mean_zero_and_deviation_one_over_the_training_part() -> None:
+    whole = dataset()
+    grey = np.full_like(whole.inputs, 7)  # a channel that never changes becomes 0
+    part = selected(
+        replace(whole, inputs=np.concatenate([whole.inputs, grey], axis=1)), {"standardise": "channel"}, seed=0
+    )
+    assert part.inputs.dtype == np.uint8
+    assert part.is_test is not None
+    trained = part.normalisation(part.inputs[~part.is_test]).numpy()
+    np.testing.assert_allclose(trained.mean(axis=(0, 2, 3)), 0, atol=1e-5)
+    np.testing.assert_allclose(trained.std(axis=(0, 2, 3)), [1, 0], atol=1e-5)
+
+
+def test_only_images_have_channels() -> None:
+    with pytest.raises(AdafedError, match="made has none"):
+        selected(replace(dataset(), inputs=np.zeros((240, 5), np.float32)), {"standardise": "channel"}, seed=0)
+
+
 def test_the_checksum_tells_selections_apart() -> None:
     whole = dataset()
-    choices = ({"keep_classes": [0]}, {"keep_classes": [1]}, {"share": 0.5}, {"standardise": "pixel"})
+    ways = [{"standardise": how} for how in ("pixel", "channel")]
+    choices = ({"keep_classes": [0]}, {"keep_classes": [1]}, {"share": 0.5}, *ways)
     sums = {selected(whole, choice, seed=0).checksum for choice in choices}
-    assert len(sums) == 4
+    assert len(sums) == 5
     assert whole.checksum not in sums
 
 
@@ -103,7 +124,7 @@ def test_a_limit_caps_every_client_before_the_split() -> None:
         ({"owner": "writer"}, "data.owner"),
         ({"share": 0.0}, "data.share"),
         ({"share": True}, "data.share"),
-        ({"standardise": "channel"}, "data.standardise"),
+        ({"standardise": "image"}, "data.standardise"),
     ],
 )
 def test_mistakes_are_told(options: dict[str, object], told: str) -> None:

@@ -5,7 +5,8 @@ The options stand in the configuration's [data] table beside those of the set it
 keep_classes   [36, 37] or {shirt = 6, pullover = 2}: only these, numbered anew in this order
 owner          "class": every class is the natural owner of its samples, by its name if it has one
 share          0.2: a fifth of the samples of every class (of every owner, where there are owners), train and test alike
-standardise    "pixel": every input less its mean over the training samples, divided by its deviation + 0.001
+standardise    "pixel": every input less its mean over the training samples, divided by its deviation + 0.001;
+               "channel": images, each channel less its mean over the training samples, divided by its deviation
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from adafed.data.base import Array, Dataset, Indices, sha256
+from adafed.data.base import Array, Dataset, Indices, Normalisation, sha256
 from adafed.errors import AdafedError
 
 KEYS = ("keep_classes", "owner", "share", "standardise")
 SHARING = 107  # its stream of random numbers under a seed
 GUARD = 1e-3  # fair_flearn's, which keeps pixels that never change at 0
+IMAGES = 4096  # so many at a time, as the set may lie on disk
 
 
 def selected(dataset: Dataset, options: Mapping[str, Any], *, seed: int) -> Dataset:
@@ -82,8 +84,10 @@ def _share(dataset: Dataset, share: object, seed: int) -> Dataset:
 
 
 def _standardised(dataset: Dataset, how: object) -> Dataset:
+    if how == "channel":
+        return replace(dataset, normalisation=_channels(dataset))
     if how != "pixel":
-        raise AdafedError(f"data.standardise = {how!r}; it must be 'pixel'")
+        raise AdafedError(f"data.standardise = {how!r}; it must be 'pixel' or 'channel'")
     values = dataset.inputs.astype(np.float32)
     if dataset.inputs.dtype == np.uint8:
         values /= 255.0
@@ -91,6 +95,22 @@ def _standardised(dataset: Dataset, how: object) -> Dataset:
     values -= trained.mean(axis=0)
     values /= trained.std(axis=0) + GUARD
     return replace(dataset, inputs=values)
+
+
+def _channels(dataset: Dataset) -> Normalisation:
+    images = dataset.inputs
+    if images.dtype != np.uint8 or images.ndim != 4:
+        raise AdafedError(f"data.standardise = 'channel' is for images; {dataset.name} has none, so leave it out")
+    trained = np.arange(len(images)) if dataset.is_test is None else np.flatnonzero(~dataset.is_test)
+    sums, squares = np.zeros(images.shape[1]), np.zeros(images.shape[1])
+    for start in range(0, len(trained), IMAGES):
+        pixels = images[trained[start : start + IMAGES]].astype(np.float64) / 255.0
+        sums += pixels.sum(axis=(0, 2, 3))
+        squares += np.square(pixels).sum(axis=(0, 2, 3))
+    count = max(1, len(trained) * images.shape[2] * images.shape[3])
+    mean = sums / count
+    deviation = np.sqrt(np.maximum(squares / count - mean**2, 0.0))
+    return Normalisation(tuple(mean.tolist()), tuple(np.where(deviation > 0, deviation, 1.0).tolist()))
 
 
 def _rows(dataset: Dataset, kept: Indices) -> Dataset:
