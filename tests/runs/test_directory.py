@@ -36,7 +36,7 @@ def test_what_a_run_leaves(tmp_path: Path) -> None:
         named = simulation.station.model.module.state_dict()
     names = {path.name for path in (tmp_path / "run").iterdir()}
     assert names >= {"config.toml", "run.json", "rounds.sqlite", "checkpoints", "model.safetensors"}
-    assert load_config(tmp_path / "run" / "config.toml") == config
+    assert load_config(tmp_path / "run" / "config.toml") == config.completed()
     facts = json.loads((tmp_path / "run" / "run.json").read_text())
     assert facts["data"]["checksum"] == federation.checksum
     assert facts["trained_together"] == 50

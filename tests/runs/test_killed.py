@@ -275,5 +275,5 @@ def test_a_full_disk_is_told_for_every_file(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.undo()
     assert not list((tmp_path / "run").rglob("*.partial"))
     assert len(list((tmp_path / "run" / "checkpoints").iterdir())) == 1
-    assert load_config(tmp_path / "run" / "config.toml") == config
+    assert load_config(tmp_path / "run" / "config.toml") == config.completed()
     assert [record.round for record in simulate(config, directory=tmp_path / "run")] == [2, 3]

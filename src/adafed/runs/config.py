@@ -6,6 +6,7 @@ its `name` and its options side by side; the entry itself checks the options.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -39,6 +40,12 @@ class Named(BaseModel):
 
 def named(name: str, **options: Any) -> Named:
     return Named.model_validate({"name": name, **options})
+
+
+def _with_options(entry: Any) -> Named:
+    """As made; None is what is left out, and TOML has no word for it."""
+    values = {field.name: getattr(entry, field.name) for field in dataclasses.fields(entry)}
+    return named(entry.name, **{option: value for option, value in values.items() if value is not None})
 
 
 def _text_as_name(value: Any) -> Any:
@@ -195,6 +202,21 @@ class Config(Section):
 
     def to_toml(self) -> str:
         return tomli_w.dumps(self.to_dict())
+
+    def completed(self) -> Config:
+        """With every option of the rule, the optimiser and the schedule, so that a later default changes no old run."""
+        server = self.server
+        return self.model_copy(
+            update={
+                "rule": _with_options(rule(self.rule.name, **self.rule.options)),
+                "server": server.model_copy(
+                    update={
+                        "optimizer": _with_options(optimizer(server.optimizer.name, **server.optimizer.options)),
+                        "schedule": _with_options(schedule(server.schedule.name, **server.schedule.options)),
+                    }
+                ),
+            }
+        )
 
     def changed(self, **sections: Any) -> Config:
         """A copy with some sections or keys replaced, checked again."""

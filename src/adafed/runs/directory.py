@@ -153,7 +153,7 @@ class RunDirectory:
             )
         else:
             write_whole(described, json.dumps(facts | {"versions": _versions()}, indent=2).encode(), durable=True)
-        write_whole(self.path / "config.toml", self.config.to_toml().encode(), durable=True)
+        write_whole(self.path / "config.toml", self.config.completed().to_toml().encode(), durable=True)
 
     def _sweep(self, state: ServerState | None) -> None:
         assert self._personal is not None
@@ -180,7 +180,7 @@ class RunDirectory:
 
 def require_same(path: Path, old: Config, new: Config) -> None:
     """Complain if two configurations are of different experiments; how long and where they run does not count."""
-    different = _difference(old.to_dict(), new.to_dict())
+    different = _difference(old.completed().to_dict(), new.completed().to_dict())
     if different is not None:
         key, was, is_ = different
         raise AdafedError(

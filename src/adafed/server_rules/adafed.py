@@ -51,7 +51,7 @@ class AdaFed(Rule):
     summary = "every loss falls, in proportion to its power gamma"
     presets = {"paper": {"gamma": 1.0, "hull": "affine", "scale": "paper", "ridge": 0.0}}
     grid = {"gamma": (0.0, 0.01, 0.1, 1.0, 5.0, 10.0)}
-    gamma: float = 3.0
+    gamma: float = 2.0
     scale: Literal["mean", "update", "min", "paper"] = "update"
     hull: Literal["affine", "simplex"] = "simplex"
     ridge: float = 0.0
