@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from adafed import AdafedError
 from adafed.runs.config import Config, config_from, load_config, merged, parse_settings
+from adafed.server_rules import RULES, rule
 from adafed.simulate import simulate
 
 MISTAKES: list[tuple[str, str]] = [
@@ -127,6 +129,18 @@ def test_a_configuration_survives_its_own_file(tmp_path: Path) -> None:
     (tmp_path / "experiment.toml").write_text(config.to_toml())
     assert load_config(tmp_path / "experiment.toml") == config
     assert config.changed(rule={"name": "adafed", "gamma": 2.0}).ditto == config.ditto
+
+
+@pytest.mark.parametrize("name", RULES.names())
+def test_a_completed_configuration_names_every_option_and_makes_the_same_rule(name: str, tmp_path: Path) -> None:
+    config = config_from({"rule": name, "server": {"optimizer": "adam"}})
+    (tmp_path / "run.toml").write_text(config.completed().to_toml())
+    again = load_config(tmp_path / "run.toml")
+    assert again == again.completed() == config.completed()
+    assert rule(name, **again.rule.options) == rule(name)
+    known = {field.name for field in dataclasses.fields(rule(name)) if getattr(rule(name), field.name) is not None}
+    assert set(again.rule.options) == known
+    assert "beta2" in again.server.optimizer.options
 
 
 def test_local_rates_decay() -> None:
