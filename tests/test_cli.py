@@ -64,9 +64,9 @@ def called(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
 def test_run_prints_a_table_and_saves_the_run(
     experiment: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert called(monkeypatch, "run", str(experiment), "--set", "rule.gamma=2", "--out", "here") == 0
+    assert called(monkeypatch, "run", str(experiment), "--set", "rule.gamma=4", "--out", "here") == 0
     out = capsys.readouterr().out
-    assert "adafed(gamma=2.0)" in out
+    assert "adafed(gamma=4.0)" in out
     assert "worst 10%" in out
     assert "saved in here" in out
     assert (Path("here") / "model.safetensors").exists()
@@ -109,10 +109,10 @@ def test_compare_makes_one_table_and_repeats_nothing(
 def test_compare_takes_rules_from_the_command_line(
     experiment: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = ["--rule", "fedavg", "--rule", "adafed:gamma=2,hull=affine", "--seeds", "3", "-q", "-f", "markdown"]
+    arguments = ["--rule", "fedavg", "--rule", "adafed:gamma=4,hull=affine", "--seeds", "3", "-q", "-f", "markdown"]
     assert called(monkeypatch, "compare", str(experiment), *arguments) == 0
     out = capsys.readouterr().out
-    assert "| adafed(gamma=2.0, hull=affine) |" in out
+    assert "| adafed(gamma=4.0, hull=affine) |" in out
     assert "Ditto" not in out
 
 

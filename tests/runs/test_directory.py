@@ -62,6 +62,15 @@ def test_a_finished_run_yields_nothing_more_and_can_be_prolonged(tmp_path: Path)
     assert [r.round for r in simulate(experiment(rounds=5), directory=tmp_path / "run")] == [4, 5]
 
 
+def test_a_default_spelled_out_is_the_same_experiment_and_another_value_is_not(tmp_path: Path) -> None:
+    list(simulate(experiment(rule="adafed"), directory=tmp_path / "run"))
+    kept = load_config(tmp_path / "run" / "config.toml").rule.options
+    assert list(simulate(experiment(rule={"name": "adafed", **kept}), directory=tmp_path / "run")) == []
+    changed = {"name": "adafed", "gamma": kept["gamma"] + 1}
+    with pytest.raises(AdafedError, match=r"holds another experiment: rule\.gamma was 2\.0 and is now 3\.0"):
+        list(simulate(experiment(rule=changed), directory=tmp_path / "run"))
+
+
 def test_another_experiment_is_refused(tmp_path: Path) -> None:
     list(simulate(experiment(), directory=tmp_path / "run"))
     with pytest.raises(AdafedError, match=r"holds another experiment: local\.lr was 0\.1 and is now 0\.2; choose"):

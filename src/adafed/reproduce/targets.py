@@ -62,11 +62,14 @@ def target(name: str, *, sweep: bool = False) -> Target:
 
 
 def _swept(study: Study, name: str) -> Study:
-    """Every AdaFed row once for each gamma of the paper's grid; a row that states no gamma stands for a default."""
+    """Every AdaFed row once for each gamma of the paper's grid.
+
+    A row that states no gamma stands for a default, and one that is called by its gamma for that one.
+    """
     methods, beside = {}, {}
     for method, over in study.methods.items():
         rule = study.config(method).rule
-        if rule.name == "adafed" and "gamma" in rule.options:
+        if rule.name == "adafed" and "gamma" in rule.options and ", gamma " not in method:
             for gamma in paper.grid("AdaFed")["gamma"]:
                 row = f"{method}, gamma={gamma:g}"
                 methods[row] = merged(over, {"rule": {"gamma": gamma}})
