@@ -94,6 +94,11 @@ def below(where: str, value: float, bound: float, *, least: float = 0.0) -> None
         raise AdafedError(f"{where} is {value}; it must be at least {least:g} and less than {bound:g}")
 
 
+def options(entry: Any) -> dict[str, Any]:
+    """Every option of an entry as it was made, defaults too."""
+    return {field.name: getattr(entry, field.name) for field in dataclasses.fields(entry)}
+
+
 def described(entry: Any) -> str:
     """The name and the options that differ from their defaults: `adafed(gamma=5.0)`."""
     changed = [

@@ -6,7 +6,6 @@ its `name` and its options side by side; the entry itself checks the options.
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -19,6 +18,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from adafed.errors import AdafedError
 from adafed.optimizers import optimizer
 from adafed.randomness import Seeds as DerivedSeeds
+from adafed.registry import options
 from adafed.schedules import schedule
 from adafed.server_rules import rule
 
@@ -44,8 +44,7 @@ def named(name: str, **options: Any) -> Named:
 
 def _with_options(entry: Any) -> Named:
     """As made; None is what is left out, and TOML has no word for it."""
-    values = {field.name: getattr(entry, field.name) for field in dataclasses.fields(entry)}
-    return named(entry.name, **{option: value for option, value in values.items() if value is not None})
+    return named(entry.name, **{option: value for option, value in options(entry).items() if value is not None})
 
 
 def _text_as_name(value: Any) -> Any:

@@ -6,7 +6,6 @@ answers with coefficients y; the direction is d = sum of y_k g_k and the new mod
 
 from __future__ import annotations
 
-import dataclasses
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -15,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from adafed.errors import AdafedError
-from adafed.registry import described
+from adafed.registry import described, options
 
 Vector = npt.NDArray[np.float64]
 Matrix = npt.NDArray[np.float64]
@@ -121,7 +120,7 @@ class Rule(ABC):
         """The coefficients for this round. Pure: the same facts and state give the same answer."""
 
     def options(self) -> dict[str, Any]:
-        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return options(self)
 
     def __str__(self) -> str:
         return described(self)
