@@ -7,9 +7,13 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
+from rich.text import Text
 
 from adafed import cli
 
@@ -149,6 +153,32 @@ def test_list_knows_every_subject(
 ) -> None:
     assert called(monkeypatch, "list", subject) == 0
     assert len(capsys.readouterr().out.splitlines()) > 4
+
+
+def test_names_with_brackets_are_printed_as_they_are(
+    experiment: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    experiment.write_text(
+        EXPERIMENT.replace("[methods.FedAvg]", '[methods."mean [bold] [/x]"]').replace("A small", "A [small]")
+    )
+    assert called(monkeypatch, "compare", str(experiment), "--profile", "short", "--out", "in [here]", "-q") == 0
+    told = capsys.readouterr().out
+    assert "mean [bold] [/x]" in told
+    assert "A [small] comparison" in told
+    assert called(monkeypatch, "run", str(experiment), "--profile", "short", "--out", "to [there]", "-q") == 0
+    assert "saved in to [there]" in capsys.readouterr().out
+
+
+def test_help_loses_no_words_to_markup() -> None:
+    def sentences(command: Any) -> Iterator[str]:
+        yield command.help or ""
+        yield from (parameter.help or "" for parameter in command.params if hasattr(parameter, "help"))
+        for inner in getattr(command, "commands", {}).values():
+            yield from sentences(inner)
+
+    for sentence in sentences(typer.main.get_command(cli.app)):
+        plain = sentence.replace("[bold]", "").replace("[/bold]", "")
+        assert Text.from_markup(sentence).plain == plain
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def main() -> None:
     try:
         app()
     except AdafedError as error:
-        errors.print(f"adafed: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
+        errors.print(f"adafed: {error}", style="red", highlight=False, soft_wrap=True)
         sys.exit(2)
     except KeyboardInterrupt:
         errors.print("interrupted; finished rounds are saved", style="yellow")

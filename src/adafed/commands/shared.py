@@ -14,8 +14,9 @@ from rich.table import Table as RichTable
 from adafed.errors import AdafedError
 
 WIDE = 160  # columns where nobody is watching: a table in a log must not lose its cells
-console = Console(width=None if sys.stdout.isatty() else WIDE)
-errors = Console(stderr=True, width=None if sys.stderr.isatty() else WIDE)
+# No markup: names, paths and sentences are the user's, and may have brackets.
+console = Console(markup=False, width=None if sys.stdout.isatty() else WIDE)
+errors = Console(markup=False, stderr=True, width=None if sys.stderr.isatty() else WIDE)
 
 
 class Form(StrEnum):

@@ -66,12 +66,14 @@ def demo(workers: Workers = None, quiet: Quiet = False) -> None:
         watched(runs, quiet=quiet, jobs=1)
         found = [(run.method, summarise(run.directory)) for run in runs]
         console.print(comparison(study.title, found, study.columns, tail=True, notes=study.notes).rich())
-    console.print("Next: [bold]adafed list rules[/bold]; your own data: [bold]adafed run experiment.toml[/bold].")
+    console.print(
+        "Next: [bold]adafed list rules[/bold]; your own data: [bold]adafed run experiment.toml[/bold].", markup=True
+    )
 
 
 def compare(
     experiment: Experiment,
-    methods: Annotated[list[str] | None, typer.Option("--method", "-m", help="Only these of its [methods].")] = None,
+    methods: Annotated[list[str] | None, typer.Option("--method", "-m", help="Only these of its methods.")] = None,
     rules: Annotated[
         list[str] | None,
         typer.Option("--rule", "-r", metavar="RULE[:OPTIONS]", help="Add a rule, as in adafed:gamma=5,hull=simplex."),

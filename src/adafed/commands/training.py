@@ -35,7 +35,7 @@ class Engine(StrEnum):
 def run(
     experiment: Experiment,
     settings: Settings = None,
-    method: Annotated[str | None, typer.Option(help="One of the experiment's [methods].")] = None,
+    method: Annotated[str | None, typer.Option(help="One of the experiment's methods.")] = None,
     profile: Profile = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Instead of the experiment's seed.")] = None,
     out: Annotated[Path | None, typer.Option(help="Run directory. Default: runs/NAME/METHOD-seed-N.")] = None,
@@ -121,7 +121,7 @@ def _train(config: Any, directory: Path, quiet: bool) -> None:
     if last < config.rounds:
         errors.print(f"stopped after round {last}; go on with: adafed resume {directory}", style="yellow")
         raise typer.Exit(130)
-    _finished(config, directory, quiet)
+    _finished(config, directory)
 
 
 def _train_on_flower(config: Any, directory: Path, nodes: int | None, quiet: bool) -> None:
@@ -137,14 +137,13 @@ def _train_on_flower(config: Any, directory: Path, nodes: int | None, quiet: boo
     with Display(errors, quiet=quiet) as display:
         simulate_on_ray(config, directory, nodes=nodes,
                         watch=lambda record: display.show(name, config.rounds, record.round, record))  # fmt: skip
-    _finished(config, directory, quiet)
+    _finished(config, directory)
 
 
-def _finished(config: Any, directory: Path, quiet: bool) -> None:
+def _finished(config: Any, directory: Path) -> None:
     from adafed.compare import comparison
     from adafed.runs.summary import USUAL, label, summarise
 
-    if not quiet:
-        name = f"{label(config)}, seed {config.seed}"
-        console.print(comparison(name, [(label(config), summarise(directory))], USUAL).rich())
-        console.print(f"saved in {directory}")
+    name = f"{label(config)}, seed {config.seed}"
+    console.print(comparison(name, [(label(config), summarise(directory))], USUAL).rich())
+    console.print(f"saved in {directory}")

@@ -19,7 +19,7 @@ def new(
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set any key of the experiment. Repeatable.")
     ] = None,
-    method: Annotated[str | None, typer.Option(help="One of the experiment's [methods].")] = None,
+    method: Annotated[str | None, typer.Option(help="One of the experiment's methods.")] = None,
     nodes: Annotated[int | None, typer.Option(min=1, help="Nodes to wait for. Default: one a client.")] = None,
 ) -> None:
     """Write an app that [bold]flwr run[/bold] takes, simulated or deployed."""
