@@ -16,10 +16,10 @@ app = typer.Typer(
     name="adafed",
     no_args_is_help=True,
     add_completion=False,
-    rich_markup_mode="rich",
+    rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
     help="Fair federated learning: train with AdaFed and the methods it is compared with, and see how the model treats "
-    "its worst clients.\n\nStart with [bold]adafed demo[/bold]; then [bold]adafed run experiment.toml[/bold].",
+    "its worst clients.\n\nStart with `adafed demo`; then `adafed run experiment.toml`.",
 )
 for command in (
     studies.demo,

@@ -181,8 +181,8 @@ def tune(
 ) -> None:
     """Search a rule's grid from the paper times one grid of server rates, the same for every rule.
 
-    The choice is made on the validation split. [bold]--objective fair[/bold] takes the best worst 10 % within a point
-    of the best mean; with [bold]both[/bold] they are two objectives, and the trials that no other beats in both are
+    The choice is made on the validation split. `--objective fair` takes the best worst 10 % within a point
+    of the best mean; with `both` they are two objectives, and the trials that no other beats in both are
     marked.
     """
     from adafed.study import load_study

@@ -47,7 +47,7 @@ def run(
 ) -> None:
     """Train one experiment and print its fairness.
 
-    Everything is saved after every round. Ctrl-C stops after the round under way; [bold]adafed resume[/bold] goes on,
+    Everything is saved after every round. Ctrl-C stops after the round under way; `adafed resume` goes on,
     to the same bits as if it had never stopped.
     """
     from adafed.runs.summary import label

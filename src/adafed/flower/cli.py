@@ -22,7 +22,7 @@ def new(
     method: Annotated[str | None, typer.Option(help="One of the experiment's methods.")] = None,
     nodes: Annotated[int | None, typer.Option(min=1, help="Nodes to wait for. Default: one a client.")] = None,
 ) -> None:
-    """Write an app that [bold]flwr run[/bold] takes, simulated or deployed."""
+    """Write an app that `flwr run` takes, simulated or deployed."""
     from adafed.executors.station import open_from
     from adafed.flower.limits import for_flower
     from adafed.flower.new import new_app
