@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -26,6 +27,7 @@ from adafed.client import (
     sample_losses,
     summaries,
 )
+from adafed.fedcorr.answers import probabilities
 from adafed.layout import FlatModule
 
 GD = LocalTraining(
@@ -164,18 +166,54 @@ def test_batches_cover_the_samples_once_an_epoch(samples: int, batch: int | None
     assert all(torch.equal(a, b) for a, b in zip(short, whole, strict=False))
 
 
-def test_dropout_layers_draw_from_the_client_and_the_round() -> None:
+class Dropping(nn.Module):
+    """No layer of it tells that it draws random numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = nn.Linear(4, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(nn.functional.dropout(x, 0.5, self.training))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    "build", [lambda: nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 3)), Dropping], ids=["layer", "own"]
+)
+def test_dropout_draws_from_the_client_and_the_round_and_from_nobody_else(build: Callable[[], nn.Module]) -> None:
     def trained(work: Assignment) -> torch.Tensor:
         torch.manual_seed(0)
-        model = FlatModule(nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 3)))
-        assert model.random
+        model = FlatModule(build())
         torch.manual_seed(torch.seed() % 1000)  # whatever was drawn before
+        before = torch.get_rng_state()
         LocalTrainer(model, GD).train(model.vector.clone(), data(20), work)
+        assert torch.equal(torch.get_rng_state(), before)
         return model.vector.clone()
 
     assert torch.equal(trained(WORK), trained(WORK))
     assert not torch.equal(trained(WORK), trained(WORK._replace(client=4)))
     assert not torch.equal(trained(WORK), trained(WORK._replace(round=2)))
+
+
+class Halving(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = nn.Linear(4, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(x.mul_(0.5))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    "build", [Halving, lambda: nn.Sequential(nn.ReLU(inplace=True), nn.Linear(4, 3))], ids=["own", "in a row"]
+)
+def test_a_module_that_writes_to_its_input_changes_no_sample(build: Callable[[], nn.Module]) -> None:
+    model, samples = FlatModule(build()), data(20)
+    before = samples.inputs.clone()
+    LocalTrainer(model, GD).train(model.vector.clone(), samples, WORK)
+    measure(model, samples.inputs, samples.targets, "cross-entropy")
+    probabilities(model, samples.inputs)
+    assert torch.equal(samples.inputs, before)
 
 
 def test_measuring_is_the_mean_loss_and_the_share_of_right_answers() -> None:

@@ -56,13 +56,6 @@ def test_views_cut_another_vector_the_same_way() -> None:
         assert torch.equal(view, parameter)
 
 
-def test_modules_that_draw_random_numbers_are_known() -> None:
-    assert not FlatModule(normed()).random
-    assert FlatModule(nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.1))).random
-    assert not FlatModule(nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.0))).random
-    assert FlatModule(nn.LSTM(2, 2, num_layers=2, dropout=0.5)).random
-
-
 def test_initial_weights_have_a_seed_of_their_own() -> None:
     state = torch.random.get_rng_state()
     one, other = (FlatModule(initial_module(normed, 5)).vector for _ in range(2))

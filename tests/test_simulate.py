@@ -63,13 +63,13 @@ class Frozen(nn.Module):
         return self.last(torch.tanh(self.first(x)))
 
 
-def clients(count=4, bad=False):
+def clients(count=4, bad=0):
     random = np.random.default_rng(3)
     made = {}
     for k in range(count):
         x = random.standard_normal((12, 5)).astype(np.float32)
         if bad and k == 1:
-            x[:, 0] = 1000
+            x[:, 0] = bad
         made[f"client {k}"] = (x, np.arange(12) % 3)
     return made
 
@@ -268,7 +268,7 @@ def test_before_anyone_has_joined_rounds_are_skipped() -> None:
 
 def test_a_client_that_diverges_is_dropped_and_recorded(module: str, tmp_path: Path) -> None:
     config = experiment(
-        data={"name": "function", "function": f"{module}:clients", "bad": True},
+        data={"name": "function", "function": f"{module}:clients", "bad": 1000},
         model={"name": f"{module}:Poisoned"},
         cohort={"count": 4},
     )
@@ -288,7 +288,7 @@ def test_a_client_that_diverges_is_dropped_and_recorded(module: str, tmp_path: P
 
 def test_if_every_client_diverges_the_round_is_skipped(module: str) -> None:
     config = experiment(
-        data={"name": "function", "function": f"{module}:clients", "bad": True},
+        data={"name": "function", "function": f"{module}:clients", "bad": 1000},
         model={"name": f"{module}:Poisoned"},
         cohort={"count": 1},
         rounds=8,
@@ -320,6 +320,21 @@ def test_batchnorm_statistics_are_averaged_and_stay_out_of_the_gram(module: str)
         assert statistics == pytest.approx(seen[0][:, length:].mean(axis=0), rel=1e-5)  # equal sample counts
         assert abs(statistics[:8]).max() > 0
         assert (statistics[8:] > 0).all()
+
+
+def test_a_client_with_broken_statistics_is_left_out(module: str) -> None:
+    config = experiment(
+        data={"name": "function", "function": f"{module}:clients", "bad": 1e30},
+        model={"name": f"{module}:Normed"},
+        rule={"name": "fedavg"},
+        cohort={"count": 4},
+    )
+    with Simulation(config) as simulation:
+        for record in simulation.rounds():
+            reasons = {p.client: p.dropped for p in record.participants}
+            assert "non-finite" in str(reasons.pop("client 1"))
+            assert not any(reasons.values())
+        assert torch.isfinite(simulation.state.parameters).all()
 
 
 def test_frozen_and_unused_parameters_stay_as_they_are(module: str) -> None:

@@ -6,14 +6,15 @@ The update is g_k = theta_init - theta, as in line 9. Losses are means over the 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import torch
 
-from adafed.layers import Layers
-from adafed.layout import FlatModule
+from adafed.layers import Layers, leaves_inputs
+from adafed.layout import FlatModule, seeded
 from adafed.losses import Loss, sample_losses
 from adafed.randomness import client_word, permutations
 
@@ -112,10 +113,16 @@ def measure(model: FlatModule, inputs: torch.Tensor, targets: torch.Tensor, loss
     pieces = []
     for start in range(0, len(targets), EVALUATION_BATCH):
         chosen = slice(start, start + EVALUATION_BATCH)
-        outputs = model.module(inputs[chosen])
+        outputs = answers(model, inputs[chosen])
         right = outputs.argmax(dim=-1) == targets[chosen]
         pieces.append(torch.stack([sample_losses(outputs, targets[chosen], loss).double(), right.double()], dim=1))
     return torch.cat(pieces) if pieces else torch.zeros(0, 2, dtype=torch.float64)
+
+
+def answers(model: FlatModule, inputs: torch.Tensor) -> torch.Tensor:
+    """The module's outputs. One that may write to what it is given has a copy: samples are kept between rounds."""
+    outputs: torch.Tensor = model.module(inputs if leaves_inputs(model.module) else inputs.clone())
+    return outputs
 
 
 def summaries(measured: torch.Tensor, counts: Sequence[int]) -> list[Measured | None]:
@@ -159,7 +166,7 @@ def gradients(
     value = 0.0
     for piece in pieces(data, batch):
         if layers is None:
-            mean = sample_losses(model.module(piece.inputs), piece.targets, loss).sum() / len(batch)
+            mean = sample_losses(answers(model, piece.inputs), piece.targets, loss).sum() / len(batch)
             grads = list(torch.autograd.grad(mean, model.trained, materialize_grads=True))
         else:
             grads, mean = layers.gradients(model.trained, piece.inputs, piece.targets, loss, len(batch))
@@ -254,36 +261,36 @@ class LocalTrainer:
         pull: float,
         norm_pull: float = 0.0,
     ) -> tuple[int, float]:
-        """The result stands in the module."""
+        """The result stands in the module; torch's global generator is left as it was."""
         how, model = self.how, self.model
         model.receive(start)
         model.module.train()
-        if model.random:
-            torch.manual_seed(client_word(how.seed, work.round, work.client))
         pulled_to = None if anchor is None else self._trained(anchor)
         layers = Layers.of(model, data.inputs)
-        mixing = np.random.default_rng(client_word(how.seed, work.round, work.client)) if how.mixup else None
+        word = client_word(how.seed, work.round, work.client)
+        mixing = np.random.default_rng(word) if how.mixup else None
         written_out = layers is not None and how.plain and mixing is None and not norm_pull
         epoch = how.steps(len(data)) // how.epochs
         momenta: list[torch.Tensor] = []
         steps, running = 0, 0.0
-        for batch in batches(how, work, len(data)):
-            steps += 1
-            if written_out and len(batch) <= GRADIENT_BATCH:
-                assert layers is not None
-                (one,) = pieces(data, batch)
-                loss = layers.step(model.trained, one.inputs, one.targets, how.loss, lr, pulled_to, pull)
-                running += loss.item()
-                continue
-            if mixing is None:
-                grads, value = gradients(model, data, batch, how.loss, layers)
-            else:
-                grads, value = mixed_gradients(model, data, batch, how, mixing)
-            running += value
-            with torch.no_grad():
-                if norm_pull and pulled_to is not None and (steps - 1) % epoch:  # not for an epoch's first batch
-                    grads = pulled_back(grads, model.trained, pulled_to, norm_pull)
-                descend(model.trained, grads, momenta, pulled_to if pull else None, how, lr, pull)
+        with nullcontext() if layers is not None else seeded(word):  # any other module may draw random numbers
+            for batch in batches(how, work, len(data)):
+                steps += 1
+                if written_out and len(batch) <= GRADIENT_BATCH:
+                    assert layers is not None
+                    (one,) = pieces(data, batch)
+                    loss = layers.step(model.trained, one.inputs, one.targets, how.loss, lr, pulled_to, pull)
+                    running += loss.item()
+                    continue
+                if mixing is None:
+                    grads, value = gradients(model, data, batch, how.loss, layers)
+                else:
+                    grads, value = mixed_gradients(model, data, batch, how, mixing)
+                running += value
+                with torch.no_grad():
+                    if norm_pull and pulled_to is not None and (steps - 1) % epoch:  # not for an epoch's first batch
+                        grads = pulled_back(grads, model.trained, pulled_to, norm_pull)
+                    descend(model.trained, grads, momenta, pulled_to if pull else None, how, lr, pull)
         return steps, running / steps
 
     def _trained(self, vector: torch.Tensor) -> list[torch.Tensor]:

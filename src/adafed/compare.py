@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from safetensors import SafetensorError, safe_open
+
 from adafed.errors import AdafedError
 from adafed.records import RoundRecord
 from adafed.report.tables import Column, Row, Table, cells
@@ -92,7 +94,16 @@ def finished(run: Run) -> bool:
     if last > run.config.rounds:
         raise AdafedError(f"{run.directory} holds {last} rounds, more than the {run.config.rounds} asked for; "
                           "choose another directory")  # fmt: skip
-    return last == run.config.rounds
+    return last == run.config.rounds == _final_round(run)
+
+
+def _final_round(run: Run) -> int:
+    """Of the final model, which is written last of all; 0 where it is not there."""
+    try:
+        with safe_open(run.directory / "model.safetensors", framework="pt") as content:
+            return int(content.metadata()["round"])
+    except (OSError, SafetensorError, TypeError, KeyError, ValueError):
+        return 0
 
 
 def last_round(run: Run) -> int:

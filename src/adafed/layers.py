@@ -110,7 +110,7 @@ class Layers:
             elif isinstance(layer, nn.Flatten):
                 x = x.flatten(self.flat)
             else:
-                x = layer(x)
+                x = torch.relu(x) if isinstance(layer, nn.ReLU) else layer(x)  # in place it would write to the data
                 kept.append(_Kept(layer, x, -1))
         return kept, x
 
@@ -143,6 +143,12 @@ def row(module: nn.Module) -> list[nn.Module] | None:
         return [module]
     rows = [row(child) for child in module]
     return None if None in rows else [leaf for leaves in rows if leaves for leaf in leaves]
+
+
+def leaves_inputs(module: nn.Module) -> bool:
+    """Whether it surely does not write to what it is given: known layers in a row, none in place."""
+    layers = row(module)
+    return layers is not None and not any(getattr(layer, "inplace", False) for layer in layers)
 
 
 def tied(model: FlatModule) -> bool:

@@ -6,6 +6,9 @@ Integer buffers (BatchNorm's count of batches) are not sent: every client starts
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from torch import nn
 
@@ -51,19 +54,19 @@ class FlatModule:
         pieces = torch.split(flat[: self.length], sizes)
         return [piece.view(parameter.shape) for piece, parameter in zip(pieces, self.parameters, strict=True)]
 
-    @property
-    def random(self) -> bool:
-        """Whether training draws random numbers inside the module."""
-        return any(isinstance(m, nn.modules.dropout._DropoutNd) and m.p > 0 for m in self.module.modules()) or any(
-            isinstance(m, nn.RNNBase) and m.dropout > 0 for m in self.module.modules()
-        )
-
 
 def initial_module(build: object, seed: int) -> nn.Module:
-    """`build()` under its own seed, leaving torch's global generator as it was."""
+    """`build()` under its own seed."""
     assert callable(build)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         module = build()
     assert isinstance(module, nn.Module)
     return module
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """torch's random numbers from this seed, its global generator then as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield

@@ -36,7 +36,7 @@ def round_generator(seed: int, round: int, purpose: int) -> np.random.Generator:
 
 
 def client_word(seed: int, round: int, client: int) -> int:
-    """64 random bits that belong to one client in one round; seeds torch where a model has random layers."""
+    """64 random bits that belong to one client in one round; seeds torch for models that may draw random numbers."""
     return int(_mixed(np.array([_key(seed, round, client, 0)], dtype=np.uint64))[0])
 
 

@@ -146,6 +146,11 @@ class Simulation:
     def _aggregate(self, cohort: Cohort, reports: list[Report], t: int) -> tuple[Aggregate | None, str | None]:
         if not reports:
             return None, "no client answered" if cohort.clients else "no client has joined yet"
+        if self.station.model.statistics:  # what they are broken in is of no use as a whole
+            sent = self.executor.updates.array[: len(reports)]
+            sent[~np.isfinite(sent[:, self.state.length :]).all(axis=1), 0] = np.nan
+        # FedCorr's first stage averages, so what it leaves is no state of the rule that follows.
+        fresh = self.fedcorr is not None and t <= self.fedcorr.first + 1
         try:
             with walking_with(self.executor.processes):
                 outcome = aggregate(
@@ -158,7 +163,7 @@ class Simulation:
                     round=t,
                     local_lr=self.config.local.rate(t),
                     federation=len(self.ids),
-                    state=self.state.rule_state,
+                    state=None if fresh else self.state.rule_state,
                 )
         except NoClientLeft as error:
             return None, str(error)

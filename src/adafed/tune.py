@@ -65,7 +65,7 @@ class Bench:
         """Every choice trained for so many rounds; one that was begun goes on."""
         planned = [[self._run(choice, seed, rounds) for seed in self.seeds] for choice in choices]
         # A run that went further in a search that was stopped is read as far as this rung.
-        missing = [run for runs in planned for run in runs if last_round(run) < rounds]
+        missing = [run for runs in planned for run in runs if last_round(run) <= rounds]
         run_all(missing, self.watch, jobs=self.jobs)
         scores = [tuple(summarise(run.directory, "validation", until=rounds) for run in runs) for runs in planned]
         return [Trial(choice, found) for choice, found in zip(choices, scores, strict=True)]

@@ -66,6 +66,39 @@ def test_noisy_clients_and_their_share_of_wrong_labels_are_found() -> None:
     assert not any(key.startswith("losses.") for key in known)  # they are of this iteration
 
 
+def test_a_client_that_diverged_hides_nobody() -> None:
+    fedcorr = plan()
+    known = fedcorr.fresh()
+    for t in range(1, fedcorr.visits + 1):
+        reports = [report(client) for client in fedcorr.cohort(t, known).answering]
+        lost = Suspicion(float("nan"), [float("nan")] * SAMPLES)
+        reports = [one._replace(suspicion=lost) if one.client == 0 else one for one in reports]
+        known = fedcorr.learned(t, known, reports, surely_nine)
+    assert np.flatnonzero(known["noisy"]).tolist() == list(NOISY)
+
+
+def test_clients_that_were_missed_are_compared_by_what_they_told() -> None:
+    fedcorr = plan()
+    known = fedcorr.fresh()
+    for t in range(1, fedcorr.first + 1):
+        reports = [report(client) for client in fedcorr.cohort(t, known).answering]
+        if t > fedcorr.visits:
+            reports = [one for one in reports if one.client in (0, 2)]
+        known = fedcorr.learned(t, known, reports, surely_nine)
+    assert np.flatnonzero(known["noisy"]).tolist() == list(NOISY)
+
+
+def test_the_first_stage_waits_for_those_who_join_late() -> None:
+    fedcorr = plan()
+    fedcorr.sampler.first_round[3] = fedcorr.visits + 1
+    first, second = (
+        {client for t in rounds for client in fedcorr.cohort(t, fedcorr.fresh()).clients}
+        for rounds in (range(1, 5), range(5, 9))
+    )
+    assert first == set(range(CLIENTS)) - {3}
+    assert second == set(range(CLIENTS))
+
+
 def test_the_largest_losses_are_relabelled_up_to_the_share() -> None:
     fedcorr = plan(relabelled=0.5)
     known = after_an_iteration(fedcorr)

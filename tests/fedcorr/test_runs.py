@@ -65,6 +65,17 @@ def test_it_finds_who_has_wrong_labels_and_mends_them() -> None:
     assert mean > final(without)[1]
 
 
+@pytest.mark.parametrize("name", ["afl", "term", "fedfa", "fedfv", "adafed"])
+def test_it_goes_before_any_rule(name: str, tmp_path: Path) -> None:
+    config = small(rule={"name": name}, rounds=7, fedcorr={"iterations": 1, "group": 5, "clean_rounds": 2})
+    state = final(config)[0].state
+    with Simulation(config, directory=tmp_path / "run") as simulation:
+        for record in simulation.rounds():
+            if record.round == 2:  # the last of the first stage
+                break
+    assert torch.equal(final(config, tmp_path / "run")[0].state.parameters, state.parameters)
+
+
 def test_the_rounds_tell_the_stage_and_the_second_leaves_noisy_clients_out() -> None:
     with Simulation(small(rounds=27)) as simulation:
         records = list(simulation.rounds())

@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 from adafed import AdafedError
+from adafed.runs import checkpoints
 from adafed.runs.config import Config, config_from, load_config, merged
 from adafed.runs.directory import require_same
 from adafed.runs.store import Store
@@ -103,6 +104,86 @@ def test_checkpoints_of_nobody_are_refused(tmp_path: Path) -> None:
     (tmp_path / "run" / "checkpoints" / "round-00000001.safetensors").write_bytes(b"x")
     with pytest.raises(AdafedError, match=r"holds checkpoints but no run\.json and config\.toml"):
         list(simulate(experiment(), directory=tmp_path / "run"))
+
+
+def test_files_that_are_no_runs_are_left_alone(tmp_path: Path) -> None:
+    mine = [tmp_path / name for name in ("personal/diary.txt", "personal/old/1-2.safetensors", "work/.x.1.partial")]
+    mine += [tmp_path / "checkpoints" / "round-of-golf.safetensors", tmp_path / ".notes.partial"]
+    for file in mine:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("mine")
+    list(simulate(experiment(ditto={"lambda": 0.5}), directory=tmp_path / "new"))
+    for file in mine:
+        there = tmp_path / "new" / file.relative_to(tmp_path)
+        there.parent.mkdir(parents=True, exist_ok=True)
+        there.write_text("mine")
+    left = [
+        tmp_path / "new" / name
+        for name in ("personal/0-9.safetensors", "checkpoints/.round-00000009.safetensors.7.partial")
+    ]
+    for file in left:
+        file.write_text("of a killed round")
+    list(simulate(experiment(ditto={"lambda": 0.5}, rounds=4), directory=tmp_path / "new"))
+    assert all((tmp_path / "new" / file.relative_to(tmp_path)).read_text() == "mine" for file in mine)
+    assert not any(file.exists() for file in left)
+
+
+@pytest.mark.parametrize("name", ["config.toml", "rounds.sqlite", "model.safetensors"])
+def test_a_file_of_somebody_elses_is_not_overwritten(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(AdafedError, match=rf"holds a {name} that is no run's; choose another directory"):
+        list(simulate(experiment(), directory=tmp_path))
+    assert (tmp_path / name).read_text() == "mine"
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[]", '{"data": {"checksum": 3}, "trained_together": 1}'])
+def test_a_damaged_description_is_told(content: str, tmp_path: Path) -> None:
+    list(simulate(experiment(), directory=tmp_path / "run"))
+    (tmp_path / "run" / "run.json").write_text(content)
+    with pytest.raises(AdafedError, match=r"run\.json is damaged, so the run cannot go on"):
+        list(simulate(experiment(), directory=tmp_path / "run"))
+
+
+def test_fewer_rounds_than_there_are_are_refused_and_nothing_is_changed(tmp_path: Path) -> None:
+    list(simulate(experiment(), directory=tmp_path / "run"))
+    with pytest.raises(AdafedError, match=r"holds 3 rounds, more than the rounds = 2 asked for"):
+        list(simulate(experiment(rounds=2), directory=tmp_path / "run"))
+    assert load_config(tmp_path / "run" / "config.toml").rounds == 3
+
+
+def test_personal_models_that_lie_on_flowers_nodes_are_not_looked_for_here(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    list(simulate(experiment(ditto={}), directory=run))
+    facts = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps(facts | {"engine": "flower"}))
+    with pytest.raises(AdafedError, match=r"was begun with --engine flower; go on with the same"):
+        list(simulate(experiment(ditto={}, rounds=4), directory=run))
+
+
+def test_a_checkpoint_that_cannot_be_read_now_is_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = tmp_path / "run"
+    list(simulate(experiment(), directory=run))
+
+    def exhausted(*_: Any, **__: Any) -> Any:
+        raise OSError(24, "Too many open files")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(checkpoints, "safe_open", exhausted)
+        with pytest.raises(AdafedError, match=r"cannot be read: Too many open files; nothing was changed"):
+            list(simulate(experiment(rounds=4), directory=run))
+    assert [record.round for record in simulate(experiment(rounds=4), directory=run)] == [4]
+
+
+def test_a_run_whose_checkpoints_are_all_torn_is_not_begun_again_unasked(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    list(simulate(experiment(), directory=run))
+    for file in (run / "checkpoints").iterdir():
+        file.write_bytes(file.read_bytes()[:50])
+    with pytest.raises(AdafedError, match=r"no checkpoint in .* is whole; move the run away to begin again"):
+        list(simulate(experiment(rounds=4), directory=run))
+    store = Store(run / "rounds.sqlite", read_only=True)
+    assert store.last_round() == 3
+    store.close()
 
 
 @pytest.mark.parametrize("ditto", [None, {"lambda": 0.5}])

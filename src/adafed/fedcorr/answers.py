@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from adafed.client import EVALUATION_BATCH, Predicted, Samples, Suspicion
+from adafed.client import answers as model_answers
 from adafed.fedcorr.dimension import local_dimensions
 from adafed.layout import FlatModule
 
@@ -15,7 +16,7 @@ def probabilities(model: FlatModule, inputs: torch.Tensor) -> torch.Tensor:
     """The model's answers as it stands, samples x classes."""
     model.module.eval()
     pieces = torch.split(inputs, EVALUATION_BATCH)
-    return torch.cat([F.softmax(model.module(piece), dim=-1) for piece in pieces])
+    return torch.cat([F.softmax(model_answers(model, piece), dim=-1) for piece in pieces])
 
 
 def suspicion(model: FlatModule, data: Samples, neighbours: int) -> Suspicion:

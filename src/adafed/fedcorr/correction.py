@@ -1,8 +1,8 @@
 """FedCorr's plan of a run and what it knows of the clients: who visits when, who has wrong labels, and their new ones.
 
 What is known is a dictionary of tensors, part of the server's state, so that a run that was killed goes on with it. A
-number a client: `dimension` (its LID, summed over the iterations), `noise` (the estimated share mu_k of wrong labels)
-and `noisy` (0 or 1). A number a training sample of client K: `losses.K` and `labels.K`.
+number a client: `dimension` (its LID, summed over its `visits`), `noise` (the estimated share mu_k of wrong labels) and
+`noisy` (0 or 1). A number a training sample of client K: `losses.K` and `labels.K`.
 """
 
 from __future__ import annotations
@@ -58,13 +58,16 @@ class FedCorr:
         return self.average if self.stage(t) == 1 else own
 
     def fresh(self) -> Known:
-        return {key: torch.zeros(self.clients, dtype=torch.float64) for key in ("dimension", "noise", "noisy")}
+        return {
+            key: torch.zeros(self.clients, dtype=torch.float64) for key in ("dimension", "visits", "noise", "noisy")
+        }
 
     def cohort(self, t: int, known: Known) -> Cohort:
         if self.stage(t) == 1:
             iteration, visit = divmod(t - 1, self.visits)
             order = round_generator(self.seed, iteration, VISITING).permutation(self.clients)
-            return self.sampler.these(t, order[visit * self.section.group : (visit + 1) * self.section.group])
+            group = order[visit * self.section.group : (visit + 1) * self.section.group]
+            return self.sampler.these(t, group[self.sampler.first_round[group] <= t])
         if self.stage(t) == 2:
             clean = np.flatnonzero(known["noise"].numpy() <= self.section.kappa)
             return self.sampler.among(t, clean) if len(clean) else self.sampler.cohort(t)
@@ -97,18 +100,26 @@ class FedCorr:
         return known
 
     def _noted(self, known: Known, reports: Sequence[Report]) -> Known:
-        dimension = known["dimension"].clone()
+        """A client whose training diverged has told nothing."""
+        dimension, visits = known["dimension"].clone(), known["visits"].clone()
         losses = {}
         for report in reports:
-            if report.suspicion is not None:
-                dimension[report.client] += report.suspicion.dimension
-                losses[f"losses.{report.client}"] = torch.tensor(report.suspicion.losses, dtype=torch.float64)
-        return known | {"dimension": dimension} | losses
+            told = report.suspicion
+            if told is not None and np.isfinite([told.dimension, *told.losses]).all():
+                dimension[report.client] += told.dimension
+                visits[report.client] += 1
+                losses[f"losses.{report.client}"] = torch.tensor(told.losses, dtype=torch.float64)
+        return known | {"dimension": dimension, "visits": visits} | losses
 
     def _estimated(self, known: Known) -> Known:
         """Noisy clients are those of the upper component of the LIDs; mu_k is the share of their samples in the upper
         component of the losses."""
-        noisy = upper(known["dimension"].numpy(), seed=self.seed)
+        visits = known["visits"].numpy()
+        heard = visits > 0
+        # Sums, as the authors have them; of a client that was missed now and then, what its sum would be.
+        sums = known["dimension"].numpy()[heard] * (visits.max() / visits[heard])
+        noisy = np.zeros(self.clients, dtype=bool)
+        noisy[heard] = upper(sums, seed=self.seed)
         noise = torch.zeros(self.clients, dtype=torch.float64)
         for client in np.flatnonzero(noisy).tolist():
             losses = known.get(f"losses.{client}")

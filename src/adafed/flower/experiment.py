@@ -93,7 +93,7 @@ def run_experiment(
     The run begins once `nodes` nodes are connected, by default one for each client.
     """
     station = Station(for_flower(config))
-    kept = RunDirectory.opened(directory, config, station.federation, grouped=1)
+    kept = RunDirectory.opened(directory, config, station.federation, grouped=1, engine="flower")
     try:
         strategy = ExperimentStrategy(config, station, _Watched(kept, watch), nodes, evaluate_every)
         strategy.start(grid, layout(station).record(station.initial), num_rounds=config.rounds, timeout=timeout)

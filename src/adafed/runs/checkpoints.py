@@ -7,6 +7,7 @@ from time import monotonic
 
 from safetensors import SafetensorError, safe_open
 
+from adafed.errors import AdafedError
 from adafed.files import full_disk_in_a_sentence, save_tensors
 from adafed.server import ServerState
 
@@ -25,15 +26,24 @@ class Checkpoints:
         self._there: list[Path] | None = None  # looked up once: nobody else writes here
 
     def newest(self) -> ServerState | None:
-        """The newest whole one; None where there is none."""
-        for file in reversed(self.files()):
+        """The newest whole one; None where there are no files at all."""
+        there = self.files()
+        for file in reversed(there):
             try:
                 with safe_open(file, framework="pt") as content:
                     tensors = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118  # not a dict
                     return ServerState.unpacked(tensors, content.metadata()["state"])
-            except (SafetensorError, OSError, ValueError, KeyError):
-                file.unlink()  # torn by a power cut: the one before it is whole
+            except (SafetensorError, ValueError, KeyError):
+                continue  # torn by a power cut: the one before it is whole, and its round is written again
+            except OSError as error:
+                raise AdafedError(f"{file} cannot be read: {error.strerror or error}; nothing was changed") from None
+        if there:
+            raise AdafedError(f"no checkpoint in {self.folder} is whole; move the run away to begin again")
         return None
+
+    def last_round(self) -> int:
+        """Of the newest, whole or not; 0 where there is none."""
+        return max((int(file.stem.removeprefix("round-")) for file in self.files()), default=0)
 
     def add(self, state: ServerState) -> None:
         tensors, numbers = state.packed()
@@ -48,4 +58,4 @@ class Checkpoints:
         self._there = there[-KEPT:]
 
     def files(self) -> list[Path]:
-        return sorted(self.folder.glob("round-*.safetensors"))
+        return sorted(self.folder.glob(f"round-{'[0-9]' * 8}.safetensors"))

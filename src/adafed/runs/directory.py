@@ -16,6 +16,7 @@ from __future__ import annotations
 import fcntl
 import json
 import platform
+import re
 import tempfile
 from importlib.metadata import version
 from pathlib import Path
@@ -34,6 +35,9 @@ from adafed.server import ServerState
 DURABLE_EVERY = 30.0  # seconds between checkpoints that wait for the disk
 # Sections and keys that a resumed run may set anew. Where the data lie does not count: their checksum does.
 FREE_TO_CHANGE = ("run", "rounds", "data.dir", "data.verify")
+OWN = ("config.toml", "rounds.sqlite", "model.safetensors")  # files a new run would take the place of
+PERSONAL = re.compile(r"\d+-\d+\.safetensors")
+PARTIAL = re.compile(r"\.(run\.json|config\.toml|(model|round-\d+|\d+-\d+)\.safetensors)\.\d+\.partial")
 
 
 class RunDirectory:
@@ -51,7 +55,9 @@ class RunDirectory:
         self._superseded: list[Path] = []  # and those that only the one before it does
 
     @classmethod
-    def opened(cls, path: str | Path | None, config: Config, federation: Federation, *, grouped: int) -> RunDirectory:
+    def opened(
+        cls, path: str | Path | None, config: Config, federation: Federation, *, grouped: int, engine: str = "local"
+    ) -> RunDirectory:
         """Make the directory, or take up the one that is there if it belongs to the same experiment."""
         directory = cls(None if path is None else Path(path), config)
         if directory.path is None:
@@ -64,7 +70,7 @@ class RunDirectory:
             (directory.path / "personal").mkdir(exist_ok=True)
         directory._take_lock()
         try:
-            directory._describe(federation, grouped)
+            directory._describe(federation, grouped, engine)
             directory.store = Store(directory.path / "rounds.sqlite")
         except BaseException:
             directory.close()
@@ -130,40 +136,62 @@ class RunDirectory:
                 f"{self.path} is in use by another process; wait for it to end or choose another directory"
             ) from None
 
-    def _describe(self, federation: Federation, grouped: int) -> None:
+    def _describe(self, federation: Federation, grouped: int, engine: str) -> None:
         """Write what the run is, or check that the directory holds the same run."""
         assert self.path is not None
         facts: dict[str, Any] = {
             "data": {"name": federation.name, "clients": len(federation.ids), "checksum": federation.checksum},
             "seeds": vars(self.config.derived_seeds()),
             "trained_together": grouped,
+            "engine": engine,
         }
         described = self.path / "run.json"
         if described.exists() and (self.path / "config.toml").exists():
-            before = json.loads(described.read_text())
-            require_same(self.path, load_config(self.path / "config.toml"), self.config)
-            if before["data"]["checksum"] != facts["data"]["checksum"]:
-                raise AdafedError(
-                    f"{self.path} was begun on other data (checksum {before['data']['checksum'][:12]}, "
-                    f"now {federation.checksum[:12]}); restore the data or start a new run"
-                )
+            self._require_same_facts(_facts(described), facts)
         elif any(self.path.glob("checkpoints/*")):
             raise AdafedError(
                 f"{self.path} holds checkpoints but no run.json and config.toml; choose another directory"
             )
+        elif not described.exists() and (foreign := [name for name in OWN if (self.path / name).exists()]):
+            raise AdafedError(f"{self.path} holds a {foreign[0]} that is no run's; choose another directory")
         else:
             write_whole(described, json.dumps(facts | {"versions": _versions()}, indent=2).encode(), durable=True)
         write_whole(self.path / "config.toml", self.config.completed().to_toml().encode(), durable=True)
 
+    def _require_same_facts(self, before: dict[str, Any], now: dict[str, Any]) -> None:
+        """Nothing may have changed that the bits depend on."""
+        assert self.path is not None
+        assert self._checkpoints is not None
+        require_same(self.path, load_config(self.path / "config.toml"), self.config)
+        was, is_ = before["data"]["checksum"], now["data"]["checksum"]
+        if was != is_:
+            raise AdafedError(
+                f"{self.path} was begun on other data (checksum {was[:12]}, now {is_[:12]}); "
+                "restore the data or start a new run"
+            )
+        # Flower's nodes keep Ditto's models to themselves and train one client at a time.
+        engine = before.get("engine", now["engine"])
+        if engine != now["engine"] and (self.config.ditto or before["trained_together"] != now["trained_together"]):
+            raise AdafedError(f"{self.path} was begun with --engine {engine}; go on with the same")
+        done = self._checkpoints.last_round()
+        if done > self.config.rounds:
+            raise AdafedError(
+                f"{self.path} holds {done} rounds, more than the rounds = {self.config.rounds} asked for; "
+                "ask for more, or choose another directory"
+            )
+
     def _sweep(self, state: ServerState | None) -> None:
+        """Remove what rounds that did not end have left, and nothing that a run does not write."""
+        assert self.path is not None
         assert self._personal is not None
         current = {self.personal(int(c), r).name for c, r in state.personal.items()} if state else set()
         for file in self._personal.iterdir():
-            if file.name not in current:
+            if PERSONAL.fullmatch(file.name) and file.name not in current:
                 file.unlink()
-        assert self.path is not None
-        for partial in self.path.rglob(".*.partial"):
-            partial.unlink()
+        for folder in (self.path, self.path / "checkpoints", self._personal):
+            for file in folder.iterdir():
+                if PARTIAL.fullmatch(file.name):
+                    file.unlink()
 
     def _drop_old_personal(self, state: ServerState) -> None:
         """Models that neither of the two newest checkpoints names."""
@@ -176,6 +204,16 @@ class RunDirectory:
         for file in self._superseded:
             file.unlink(missing_ok=True)
         self._superseded = []
+
+
+def _facts(described: Path) -> dict[str, Any]:
+    try:
+        facts: dict[str, Any] = json.loads(described.read_text())
+        assert isinstance(facts["data"]["checksum"], str)
+        assert isinstance(facts["trained_together"], int)
+    except (OSError, ValueError, KeyError, TypeError, AssertionError):
+        raise AdafedError(f"{described} is damaged, so the run cannot go on; choose another directory") from None
+    return facts
 
 
 def require_same(path: Path, old: Config, new: Config) -> None:

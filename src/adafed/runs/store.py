@@ -13,6 +13,7 @@ from typing import Any
 from adafed.errors import AdafedError
 from adafed.executors.station import Scores
 from adafed.records import Evaluation, Participant, RoundRecord
+from adafed.server_rules.base import client_key
 
 VERSION = 1
 SCHEMA = """
@@ -37,7 +38,7 @@ class Store:
         self.path = path
         with self._told():
             if read_only:
-                self._db = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
+                self._db = _readable(path)
             else:
                 self._db = sqlite3.connect(path)
                 # The log survives a killed process; a power cut may cost the last rounds, never the file.
@@ -68,10 +69,12 @@ class Store:
                 self._db.execute(f"DELETE FROM {table} WHERE round > ?", (round,))
 
     def last_round(self) -> int:
-        return int(self._db.execute("SELECT coalesce(max(round), 0) FROM rounds").fetchone()[0])
+        with self._told():
+            return int(self._db.execute("SELECT coalesce(max(round), 0) FROM rounds").fetchone()[0])
 
     def records(self, *, evaluated: bool = False) -> Iterator[RoundRecord]:
-        """All rounds, or those with an evaluation, as they were yielded when they ran (without their timings)."""
+        """All rounds, or those with an evaluation, as they were yielded when they ran, without their timings and in the
+        order of the clients' ids."""
         where = "WHERE round IN (SELECT DISTINCT round FROM evaluations)" if evaluated else ""
         columns = ", ".join(_ROUND)
         with self._told():
@@ -89,7 +92,7 @@ class Store:
         columns = ", ".join(_PARTICIPANT)
         with self._told():
             rows = self._db.execute(f"SELECT {columns} FROM participants WHERE round = ?", (round,)).fetchall()
-        return [Participant(*row) for row in rows]
+        return sorted((Participant(*row) for row in rows), key=lambda one: client_key(one.client))
 
     def evaluations(self, round: int) -> list[Evaluation]:
         with self._told():
@@ -97,7 +100,7 @@ class Store:
                 "SELECT part, personal, client, samples, loss, accuracy FROM evaluations WHERE round = ?", (round,)
             ).fetchall()
         found: dict[tuple[str, bool], list[tuple[str, Scores]]] = {}
-        for part, personal, client, samples, loss, accuracy in rows:
+        for part, personal, client, samples, loss, accuracy in sorted(rows, key=lambda row: client_key(row[2])):
             scores = found.setdefault((part, bool(personal)), [])
             scores.append((client, Scores(len(scores), samples, loss, accuracy)))
         return [Evaluation(part, personal, tuple(scores)) for (part, personal), scores in found.items()]
@@ -122,6 +125,21 @@ class Store:
 
 _ROUND = ("local_lr", "rate", "norm", "mean_norm", "condition", "negative", "rho", "mean_decrease", "skipped")
 _PARTICIPANT = Participant._fields
+
+
+def _readable(path: Path) -> sqlite3.Connection:
+    """Reading needs a file beside the log, which cannot be made on read-only storage; nor can anybody write there."""
+    where = path.resolve()
+    db = sqlite3.connect(f"{where.as_uri()}?mode=ro", uri=True)
+    try:
+        db.execute("PRAGMA user_version").fetchone()
+    except sqlite3.OperationalError:
+        db.close()
+        log = where.with_name(f"{where.name}-wal")
+        if log.exists() and log.stat().st_size:
+            raise
+        db = sqlite3.connect(f"{where.as_uri()}?mode=ro&immutable=1", uri=True)
+    return db
 
 
 def _finite(value: Any) -> Any:
