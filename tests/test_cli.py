@@ -198,6 +198,11 @@ def test_help_loses_no_words_to_markup() -> None:
         (["run", "small.toml", "--profile", "long"], "has no profile 'long'; it has short"),
         (["compare", "small.toml", "--method", "AFL"], "--method is 'AFL'; the experiment has FedAvg, Ditto"),
         (["compare", "small.toml", "--seeds", "a,b"], "--seeds is 'a,b'"),
+        (["compare", "small.toml", "--seeds", "0,0"], "--seeds is '0,0'; they must be different"),
+        (["compare", "small.toml", "--set", "seed=5"], "--set seed=5 is at odds with seed 0"),
+        (["compare", "small.toml", "--keep", "small.toml"], "small.toml holds no kept results"),
+        (["compare", "small.toml", "--keep", "small.toml/x.json"], "small.toml/x.json could not be written"),
+        (["compare", "small.toml", "--jobs", "2", "--out", "small.toml"], "could not be written: Not a directory"),
         (["resume", "nowhere"], "nowhere is not a run directory"),
         (["show", "nowhere"], "nowhere is not a run directory"),
         (["list", "colours"], "there is no list of 'colours'"),
@@ -231,6 +236,10 @@ def test_kept_results_are_told(
     assert "mean % ≥ 1" in out
     assert called(monkeypatch, "results", str(kept), "--reach", "speed=1") == 2
     assert "--reach is 'speed=1'" in capsys.readouterr().err
+    for wrong in (["--reach", "angle=3"], ["--against", "Nobody"], ["--columns", "mean,angle"]):
+        assert called(monkeypatch, "results", str(kept), *wrong) == 2
+        assert f"{wrong[0]} is '{wrong[1]}'" in capsys.readouterr().err
+    assert called(monkeypatch, "results", str(kept), "--columns", "mean, std") == 0
 
 
 def test_tune_searches_the_grid_times_the_rates_on_validation(

@@ -68,11 +68,25 @@ def test_later_runs_are_added_and_replace_their_like(tmp_path: Path) -> None:
     path = tmp_path / "kept.json"
     keep(KEPT, path)
     better = run("AdaFed", 1, [99.0] * 10)
-    keep(Kept("A study", KEPT.columns, (better, run("AdaFed", 2, [1.0] * 10))), path)
+    keep(Kept("A study", KEPT.columns, (better, run("AdaFed", 2, [1.0] * 10)), KEPT.told), path)
     found = load(path)
     assert len(found.runs) == 5
     assert found.methods()["AdaFed"][1] == better
     assert joined(KEPT, KEPT).runs == KEPT.runs
+
+
+def test_runs_of_another_study_are_not_mixed_in(tmp_path: Path) -> None:
+    path = tmp_path / "kept.json"
+    keep(KEPT, path)
+    for title, told in (("Another", KEPT.told), ("A study", {"profile": "paper"})):
+        with pytest.raises(
+            AdafedError, match=r"keeps 'A study, laptop', and these runs are of .*; choose another file"
+        ):
+            keep(Kept(title, KEPT.columns, KEPT.runs, told), path)
+    assert load(path) == KEPT
+    (tmp_path / "file").write_text("")
+    with pytest.raises(AdafedError, match="could not be written"):
+        keep(KEPT, tmp_path / "file" / "kept.json")
 
 
 def test_scores_are_those_of_the_last_tenth_or_of_the_end() -> None:
@@ -120,6 +134,19 @@ def test_what_the_repository_keeps_can_be_read_and_is_told_of() -> None:
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"format": 1}', '{"format": 1, "runs": [{}]}', '{"runs": 3}'])
 def test_other_files_are_told_in_a_sentence(content: str, tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text(content)
+    with pytest.raises(AdafedError, match="holds no kept results"):
+        load(tmp_path / "x.json")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("seed", "0"), ("rounds", None), ("method", ["A"]), ("at", [1]), ("evaluations", {"mean": ["x"] * 10})],
+)
+def test_a_damaged_run_is_told_in_a_sentence(key: str, value: object, tmp_path: Path) -> None:
+    save(KEPT, tmp_path / "x.json")
+    content = json.loads((tmp_path / "x.json").read_text())
+    content["runs"][0][key] = value
+    (tmp_path / "x.json").write_text(json.dumps(content))
     with pytest.raises(AdafedError, match="holds no kept results"):
         load(tmp_path / "x.json")
 

@@ -52,8 +52,12 @@ def test_a_profile_does_not_bring_back_a_method_that_a_variant_left_out() -> Non
         assert list(study_from(content, "some", "tiny", variant).methods) == methods
 
 
-def test_settings_have_the_last_word() -> None:
-    assert study_from(CONTENT, "some", "tiny").config("A", 9, ["rounds=7", "seed=3"]).seed == 3
+def test_settings_have_the_last_word_but_on_the_seed_of_a_run() -> None:
+    study = study_from(CONTENT, "some", "tiny")
+    assert study.config("A", 9, ["rounds=7"]).rounds == 7
+    assert study.config("A", None, ["seed=3"]).seed == 3
+    with pytest.raises(AdafedError, match=r"--set seed=3 is at odds with seed 9; give one of them"):
+        study.config("A", 9, ["seed=3"])
 
 
 @pytest.mark.parametrize(
@@ -62,6 +66,13 @@ def test_settings_have_the_last_word() -> None:
         ({"study": {"colour": 1}}, "study.colour is unknown"),
         ({"study": {"seeds": []}}, "study.seeds = []"),
         ({"study": {"seeds": ["a"]}}, "study.seeds = ['a']"),
+        ({"study": {"seeds": [1, 1]}}, "study.seeds = [1, 1]; it must be a list of different whole numbers"),
+        ({"study": {}, "seed": "x"}, "seed = 'x'"),
+        ({"methods": {"A": {"seed": 7}}}, "methods.A.seed = 7: all methods have the seeds of the study"),
+        ({"study": {"notes": 5}}, "study.notes = 5; it must be a list of sentences"),
+        ({"study": {"notes": [1]}}, "study.notes = [1]; it must be a list of sentences"),
+        ({"study": {"columns": "mean"}}, "study.columns = 'mean'; it must be a list of measures"),
+        ({"study": {"columns": [["mean"]]}}, "study.columns = [['mean']]; it must be a list of measures"),
         ({"study": {"columns": ["speed"]}}, "study.columns names 'speed'"),
         ({"methods": {"A": {"rule": {"gamma": -1.0}}}}, "methods.A: adafed: gamma is -1.0"),
         ({"methods": {"A": {"colour": 1}}}, "methods.A: colour is unknown"),

@@ -70,6 +70,27 @@ def test_rungs_send_a_third_on(tmp_path: Path) -> None:
     assert again == search
 
 
+def test_trials_of_another_experiment_are_not_read(tmp_path: Path) -> None:
+    tune(CONFIG, tmp_path, rates=(1.0,))
+    shorter = CONFIG.changed(local={"lr": 2.0}, rounds=CONFIG.rounds - 1)
+    with pytest.raises(AdafedError, match=r"holds another experiment: local\.lr"):
+        tune(shorter, tmp_path, rates=(1.0,))
+
+
+def test_a_grid_may_have_whole_numbers_and_deep_keys(tmp_path: Path) -> None:
+    grid = {"local.epochs": (1, 2), "server.optimizer.momentum": (0.5,)}
+    config = CONFIG.changed(rounds=2, server={"optimizer": {"name": "sgd"}})
+    search = tune(config, tmp_path, rates=(1.0,), grid=grid)
+    assert sorted(one.scores[0].config.local.epochs for one in search.trials) == [1, 2]
+
+
+def test_a_trial_without_an_evaluation_wins_nothing(tmp_path: Path) -> None:
+    config = CONFIG.changed(evaluation={"every": 4})
+    tune(config, tmp_path, rates=(0.1, 1.0))
+    with pytest.raises(AdafedError, match=r"evaluation\.every = 4: a trial was not evaluated by round 2; set it lower"):
+        tune(config.changed(rounds=2), tmp_path, rates=(0.1, 1.0))
+
+
 def test_jobs_change_nothing(tmp_path: Path) -> None:
     alone = tune(CONFIG, tmp_path / "one", rates=(0.1, 1.0), objective="mean")
     beside = tune(CONFIG, tmp_path / "two", rates=(0.1, 1.0), objective="mean", jobs=2)

@@ -16,6 +16,7 @@ from pathlib import Path
 from safetensors import SafetensorError, safe_open
 
 from adafed.errors import AdafedError
+from adafed.files import full_disk_in_a_sentence
 from adafed.records import RoundRecord
 from adafed.report.tables import Column, Row, Table, cells
 from adafed.runs.config import Config, config_from, load_config, merged, parse_settings
@@ -41,6 +42,13 @@ class Run:
 def planned(study: Study, seeds: Sequence[int], settings: Iterable[str], out: Path) -> list[Run]:
     """All runs of a study, seed by seed, so that a table is complete for the first seeds early."""
     settings = list(settings)
+    folders: dict[str, str] = {}
+    for method in study.methods:
+        other = folders.setdefault(_file_name(method), method)
+        if other != method:
+            raise AdafedError(
+                f"methods {other!r} and {method!r} would share the folder {_file_name(method)}; rename one"
+            )
     return [
         Run(method, study.config(method, seed, settings), out / _file_name(method) / f"seed-{seed}")
         for seed in seeds
@@ -94,11 +102,14 @@ def finished(run: Run) -> bool:
     if last > run.config.rounds:
         raise AdafedError(f"{run.directory} holds {last} rounds, more than the {run.config.rounds} asked for; "
                           "choose another directory")  # fmt: skip
-    return last == run.config.rounds == _final_round(run)
+    if last < run.config.rounds:
+        return False
+    # The final model is written last of all. Where somebody removed what only training needs, the rows are enough.
+    return _final_round(run) == last or not any(run.directory.glob("checkpoints/*"))
 
 
 def _final_round(run: Run) -> int:
-    """Of the final model, which is written last of all; 0 where it is not there."""
+    """Of the final model; 0 where it is not there."""
     try:
         with safe_open(run.directory / "model.safetensors", framework="pt") as content:
             return int(content.metadata()["round"])
@@ -121,9 +132,10 @@ def last_round(run: Run) -> int:
 
 def _started(run: Run) -> subprocess.Popen[bytes]:
     """A run in a process of its own, which does its clients' work itself; what it complains of goes to a log."""
-    run.directory.parent.mkdir(parents=True, exist_ok=True)
     config = run.directory.parent / f".{run.directory.name}.toml"
-    config.write_text(run.config.changed(run={"workers": 0}).to_toml())
+    with full_disk_in_a_sentence(config):
+        run.directory.parent.mkdir(parents=True, exist_ok=True)
+        config.write_text(run.config.changed(run={"workers": 0}).to_toml())
     command = [sys.executable, "-m", "adafed", "run", str(config), "--out", str(run.directory), "--quiet", "--continue"]
     with _log(run).open("wb") as log:
         return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log, start_new_session=True)
@@ -163,4 +175,4 @@ def comparison(
 
 
 def _file_name(method: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_.+=-]+", "-", method).strip("-") or "method"
+    return re.sub(r"[^\w.+=-]+", "-", method).strip("-.") or "method"

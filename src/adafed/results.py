@@ -15,7 +15,7 @@ from typing import Any
 
 from adafed.compare import Run
 from adafed.errors import AdafedError
-from adafed.files import write_whole
+from adafed.files import full_disk_in_a_sentence, write_whole
 from adafed.report.tables import Cell, Column, Row, Table, cells
 from adafed.runs.config import load_config
 from adafed.runs.summary import COLUMNS, LATE, Metrics, column, evaluations, known_mean, metrics
@@ -93,7 +93,8 @@ def save(kept: Kept, path: Path) -> None:
     head = {"format": FORMAT, "title": kept.title, "columns": kept.columns, "told": kept.told}
     lines = [json.dumps(_packed(run)) for run in kept.runs]
     text = json.dumps(head)[:-1] + ', "runs": [\n' + ",\n".join(lines) + "\n]}\n"
-    path.parent.mkdir(parents=True, exist_ok=True)
+    with full_disk_in_a_sentence(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, text.encode())
 
 
@@ -102,7 +103,7 @@ def load(path: str | Path) -> Kept:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
         known = content["format"]
         runs = tuple(_unpacked(run) for run in content["runs"]) if known == FORMAT else ()
-        kept = Kept(content["title"], tuple(content["columns"]), runs, content["told"])
+        kept = Kept(str(content["title"]), tuple(map(str, content["columns"])), runs, dict(content["told"]))
     except OSError as error:
         raise AdafedError(f"{path} cannot be read: {error.strerror}") from None
     except (ValueError, KeyError, TypeError, AttributeError):
@@ -121,7 +122,23 @@ def gathered(title: str, columns: Sequence[str], runs: Sequence[Run], told: Mapp
 
 def keep(new: Kept, path: Path) -> None:
     """Write, or add to what is kept there already."""
-    save(joined(load(path), new) if path.exists() else new, path)
+    old = kept_for(path, new.title, new.told)
+    save(new if old is None else joined(old, new), path)
+
+
+def kept_for(path: Path, title: str, told: Mapping[str, Any]) -> Kept | None:
+    """What a file keeps of this study; None where there is no file. Worth asking before hours of runs."""
+    with full_disk_in_a_sentence(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.exists():
+            return None
+    old = load(path)
+    if old.runs and (old.title, old.told) != (title, dict(told)):
+        was, is_ = (
+            ", ".join([name, *map(str, more.values())]) for name, more in ((old.title, old.told), (title, told))
+        )
+        raise AdafedError(f"{path} keeps {was!r}, and these runs are of {is_!r}; choose another file")
+    return old
 
 
 def joined(old: Kept, new: Kept) -> Kept:
@@ -136,7 +153,12 @@ def _packed(run: KeptRun) -> dict[str, Any]:
 
 def _unpacked(content: Mapping[str, Any]) -> KeptRun:
     values = {str(key): tuple(value) for key, value in content["evaluations"].items()}
-    return KeptRun(**{**content, "at": tuple(content["at"]), "evaluations": values})
+    run = KeptRun(**{**content, "at": tuple(content["at"]), "evaluations": values})
+    whole = all(isinstance(one, int) for one in (run.seed, run.rounds, *run.at)) and isinstance(run.method, str)
+    numbers = all(one is None or isinstance(one, int | float) for found in values.values() for one in found)
+    if not (whole and numbers and all(len(found) == len(run.at) for found in values.values())):
+        raise ValueError("not what `_packed` writes")
+    return run
 
 
 # What they say
@@ -218,7 +240,7 @@ def rounds_to(kept: Kept, levels: Mapping[str, float]) -> Table:
 
 def usual_levels(kept: Kept, against: str) -> dict[str, float]:
     """Where `against` ends, a point below: what a slower method must reach too."""
-    runs = kept.methods()[against].values()
+    runs = kept.methods().get(against, {}).values()
     found = {key: known_mean([run.tail.get(key) for run in runs]) for key in ("mean", "worst_10")}
     return {key: round(value - 1.0, 1) for key, value in found.items() if value is not None}
 

@@ -63,9 +63,12 @@ class Study:
                 known = ", ".join(self.methods) or "none"
                 raise AdafedError(f"{self.name} has no method {method!r}; it has {known}")
             content = merged(content, self.methods[method])
+        changes = parse_settings(settings)
         if seed is not None:
+            if "seed" in changes:
+                raise AdafedError(f"--set seed={changes['seed']} is at odds with seed {seed}; give one of them")
             content = merged(content, {"seed": seed})
-        return config_from(merged(content, parse_settings(settings)))
+        return config_from(merged(content, changes))
 
     def with_methods(self, methods: Mapping[str, dict[str, Any]]) -> Study:
         return Study(**{**vars(self), "methods": dict(methods)})
@@ -78,7 +81,7 @@ def load_study(path: str | Path, profile: str | None = None, variant: str | None
         content = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise AdafedError(f"{path} cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # also a number of thousands of digits, and thousands of brackets
         raise AdafedError(f"{path} is not TOML: {error}") from None
     return study_from(content, file.stem, profile, variant)
 
@@ -103,10 +106,15 @@ def study_from(content: Mapping[str, Any], name: str, profile: str | None = None
         if key not in STUDY_KEYS:
             raise AdafedError(f"study.{key} is unknown; [study] has {', '.join(STUDY_KEYS)}")
     seeds = study.get("seeds", [base.get("seed", 0)])
-    if not isinstance(seeds, list) or not seeds or not all(type(s) is int and s >= 0 for s in seeds):
-        raise AdafedError(f"study.seeds = {seeds!r}; it must be a list of whole numbers of at least 0, as in [0, 1, 2]")
-    columns = study.get("columns", list(USUAL))
-    for key in columns if isinstance(columns, list) else [columns]:
+    if "seeds" in study and not _are_seeds(seeds):
+        raise AdafedError(
+            f"study.seeds = {seeds!r}; it must be a list of different whole numbers of at least 0, as in [0, 1, 2]"
+        )
+    for method, over in methods.items():
+        if isinstance(over, dict) and "seed" in over:
+            raise AdafedError(f"methods.{method}.seed = {over['seed']!r}: all methods have the seeds of the study")
+    columns = _texts(study.get("columns", list(USUAL)), "study.columns", "measures, as in ['mean', 'worst_10']")
+    for key in columns:
         column(key, "study.columns")
     base.setdefault("name", told)
     result = Study(
@@ -116,9 +124,9 @@ def study_from(content: Mapping[str, Any], name: str, profile: str | None = None
         profiles=profiles,
         title=str(study.get("title", "")),
         table=study.get("table"),
-        seeds=tuple(seeds),
+        seeds=tuple(seeds) if _are_seeds(seeds) else (0,),  # a wrong `seed` is told below, by its own name
         columns=tuple(columns),
-        notes=tuple(study.get("notes", ())),
+        notes=tuple(_texts(study.get("notes", []), "study.notes", "sentences")),
         paper=dict(_tables(study.get("paper", {}), "study.paper")),
         cost=dict(_tables(study.get("cost", {}), "study.cost")),
         variants=tuple(variants),
@@ -130,6 +138,17 @@ def study_from(content: Mapping[str, Any], name: str, profile: str | None = None
         except AdafedError as error:
             raise AdafedError(f"methods.{method}: {error}") from None
     return result
+
+
+def _are_seeds(seeds: Any) -> bool:
+    whole = isinstance(seeds, list) and bool(seeds) and all(type(s) is int and s >= 0 for s in seeds)
+    return whole and len(set(seeds)) == len(seeds)
+
+
+def _texts(value: Any, key: str, what: str) -> list[str]:
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        raise AdafedError(f"{key} = {value!r}; it must be a list of {what}")
+    return value
 
 
 def _changes(

@@ -13,10 +13,13 @@ from itertools import pairwise, product
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from adafed.compare import Run, Watch, last_round, run_all
 from adafed.errors import AdafedError
 from adafed.report.tables import Column, Row, Table, cells
-from adafed.runs.config import Config
+from adafed.runs.config import Config, load_config, parse_settings
+from adafed.runs.directory import require_same
 from adafed.runs.summary import COLUMNS, RunSummary, summarise
 from adafed.server_rules import RULES
 
@@ -64,17 +67,19 @@ class Bench:
     def tried(self, choices: Sequence[Values], rounds: int) -> list[Trial]:
         """Every choice trained for so many rounds; one that was begun goes on."""
         planned = [[self._run(choice, seed, rounds) for seed in self.seeds] for choice in choices]
+        for run in (run for runs in planned for run in runs if (run.directory / "config.toml").exists()):
+            require_same(run.directory, load_config(run.directory / "config.toml"), run.config)
         # A run that went further in a search that was stopped is read as far as this rung.
         missing = [run for runs in planned for run in runs if last_round(run) <= rounds]
         run_all(missing, self.watch, jobs=self.jobs)
         scores = [tuple(summarise(run.directory, "validation", until=rounds) for run in runs) for runs in planned]
+        if not all(one.final for found in scores for one in found):
+            every = self.config.evaluation.every
+            raise AdafedError(f"evaluation.every = {every}: a trial was not evaluated by round {rounds}; set it lower")
         return [Trial(choice, found) for choice, found in zip(choices, scores, strict=True)]
 
     def _run(self, choice: Values, seed: int, rounds: int) -> Run:
-        over: dict[str, Any] = {}
-        for key, value in choice.items():
-            section, _, option = key.partition(".")
-            over.setdefault(section, {})[option] = value
+        over = parse_settings(f"{key}={written(value)}" for key, value in choice.items())
         told = ", ".join(f"{key.partition('.')[2]}={value:g}" for key, value in choice.items())
         config = self.config.changed(**over, seed=seed, rounds=rounds)
         return Run(told, config, self.out / _name(choice) / f"seed-{seed}")
@@ -115,7 +120,7 @@ def tune(
     if any(low >= high for low, high in pairwise(ladder)) or min(ladder) < 1:
         raise AdafedError(f"rungs = {list(rungs)}: they must rise from at least 1 and end below rounds = {ladder[-1]}")
     if trials is None or trials >= math.prod(map(len, choices.values())):
-        points = [dict(zip(choices, map(float, values), strict=True)) for values in product(*choices.values())]
+        points = [dict(zip(choices, values, strict=True)) for values in product(*choices.values())]
         return _halved(bench, points, ladder, objective)
     if rungs:
         raise AdafedError("rungs search the whole grid and trials a part of it; give one of them")
@@ -139,7 +144,7 @@ def _sampled(bench: Bench, choices: dict[str, Any], trials: int, objective: Obje
     done: dict[str, Trial] = {}
 
     def evaluate(trial: Any) -> tuple[float, ...]:
-        choice = {key: float(trial.suggest_categorical(key, values)) for key, values in choices.items()}
+        choice = {key: trial.suggest_categorical(key, values) for key, values in choices.items()}
         (done[_name(choice)],) = bench.tried([choice], bench.config.rounds)
         return tuple(done[_name(choice)].score(key) for key in sought)
 
@@ -198,7 +203,12 @@ def search_table(search: Search, objective: Objective) -> Table:
 
 
 def _name(choice: Values) -> str:
-    return ",".join(f"{key}={value:g}" for key, value in sorted(choice.items()))
+    return ",".join(f"{key}={written(value)}" for key, value in sorted(choice.items()))
+
+
+def written(value: float) -> str:
+    """As short as it can be read back from."""
+    return repr(value.item() if isinstance(value, np.generic) else value).removesuffix(".0")
 
 
 def _optuna() -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +103,7 @@ def test_other_data_under_the_same_name_are_refused(tmp_path: Path) -> None:
 def test_checkpoints_of_nobody_are_refused(tmp_path: Path) -> None:
     (tmp_path / "run" / "checkpoints").mkdir(parents=True)
     (tmp_path / "run" / "checkpoints" / "round-00000001.safetensors").write_bytes(b"x")
-    with pytest.raises(AdafedError, match=r"holds checkpoints but no run\.json and config\.toml"):
+    with pytest.raises(AdafedError, match=r"holds checkpoints but no config\.toml; restore it"):
         list(simulate(experiment(), directory=tmp_path / "run"))
 
 
@@ -172,6 +173,22 @@ def test_a_checkpoint_that_cannot_be_read_now_is_not_lost(tmp_path: Path, monkey
         with pytest.raises(AdafedError, match=r"cannot be read: Too many open files; nothing was changed"):
             list(simulate(experiment(rounds=4), directory=run))
     assert [record.round for record in simulate(experiment(rounds=4), directory=run)] == [4]
+
+
+def test_rows_or_checkpoints_that_are_gone_are_told_and_nothing_is_lost(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    list(simulate(experiment(), directory=run))
+    shutil.copytree(run, tmp_path / "copy")
+    for file in run.glob("rounds.sqlite*"):
+        file.unlink()
+    with pytest.raises(AdafedError, match=r"rounds\.sqlite holds 0 rounds and the checkpoint is of round 3"):
+        list(simulate(experiment(rounds=4), directory=run))
+    shutil.rmtree(tmp_path / "copy" / "checkpoints")
+    with pytest.raises(AdafedError, match=r"holds 3 rounds and no checkpoint to go on from"):
+        list(simulate(experiment(rounds=4), directory=tmp_path / "copy"))
+    store = Store(tmp_path / "copy" / "rounds.sqlite", read_only=True)
+    assert store.last_round() == 3
+    store.close()
 
 
 def test_a_run_whose_checkpoints_are_all_torn_is_not_begun_again_unasked(tmp_path: Path) -> None:

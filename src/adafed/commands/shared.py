@@ -88,7 +88,14 @@ def require_known(names: list[str] | None, there: dict[str, Any]) -> bool:
 
 
 def seeds_from(text: str | None, default: tuple[int, ...]) -> list[int]:
-    return list(default) if text is None else numbers_from(text, "--seeds", int)
+    return list(default) if text is None else different(text)
+
+
+def different(text: str) -> list[int]:
+    seeds: list[int] = numbers_from(text, "--seeds", int)
+    if len(set(seeds)) < len(seeds) or min(seeds) < 0:
+        raise AdafedError(f"--seeds is {text!r}; they must be different and at least 0, as in 0,1,2")
+    return seeds
 
 
 def numbers_from(text: str, option: str, kind: Any) -> list[Any]:

@@ -23,6 +23,7 @@ from adafed.commands.shared import (
     Settings,
     Workers,
     console,
+    different,
     errors,
     numbers_from,
     print_rows,
@@ -63,9 +64,12 @@ def demo(workers: Workers = None, quiet: Quiet = False) -> None:
     settings = [f"run.workers={0 if workers is None else workers}"]
     with tempfile.TemporaryDirectory(prefix="adafed-demo-") as folder:
         runs = planned(study, study.seeds, settings, Path(folder))
-        watched(runs, quiet=quiet, jobs=1)
-        found = [(run.method, summarise(run.directory)) for run in runs]
+        stopped = watched(runs, quiet=quiet, jobs=1)
+        found = [(run.method, summarise(run.directory)) for run in runs if (run.directory / "rounds.sqlite").exists()]
         console.print(comparison(study.title, found, study.columns, tail=True, notes=study.notes).rich())
+    if stopped:
+        errors.print("stopped; the demo keeps nothing, so the next one begins anew", style="yellow")
+        raise typer.Exit(130)
     console.print(
         "Next: [bold]adafed list rules[/bold]; your own data: [bold]adafed run experiment.toml[/bold].", markup=True
     )
@@ -106,14 +110,24 @@ def compare(
         raise AdafedError(f"{experiment} has no [methods]; name rules with --rule, as in --rule fedavg --rule adafed")
     runs = planned(study, seeds_from(seeds, study.seeds), [*(settings or []), *workers_setting(workers)],
                    out or Path("runs") / (study.name if profile is None else f"{study.name}-{profile}"))  # fmt: skip
+    told = {"profile": profile} if profile else {}
+    _can_keep(study, keep, told)
     stopped = watched(runs, quiet=quiet, jobs=jobs)
     found = [(one.method, summarise(one.directory)) for one in runs if (one.directory / "rounds.sqlite").exists()]
     print_table(comparison(study.title or study.name, found, study.columns, tail=tail, notes=study.notes), form)
     if keep is not None:
-        _kept(study, runs, keep, {"profile": profile} if profile else {})
+        _kept(study, runs, keep, told)
     if stopped:
         errors.print("stopped; the same command goes on where it was", style="yellow")
         raise typer.Exit(130)
+
+
+def _can_keep(study: Any, path: Path | None, told: dict[str, str]) -> None:
+    """What is wrong with --keep is told before the runs, not after."""
+    from adafed.results import kept_for
+
+    if path is not None:
+        kept_for(path, study.title or study.name, told)
 
 
 def _kept(study: Any, runs: Any, path: Path, told: dict[str, str]) -> None:
@@ -141,8 +155,13 @@ def results(
     from adafed.results import load, paired, rounds_to, scores, usual_levels
 
     kept = load(path)
-    reference = against or next(iter(kept.methods()), "")
-    keys = columns.split(",")
+    if not kept.runs:
+        raise AdafedError(f"{path} holds no evaluations yet; train further and keep again")
+    reference = against or next(iter(kept.methods()))
+    if reference not in kept.methods():
+        raise AdafedError(f"--against is {reference!r}; there are {', '.join(kept.methods())}")
+    keys = [key.strip() for key in columns.split(",")]
+    _require_kept(keys, "--columns", columns, kept)
     reach = dict(map(_level, levels)) if levels else usual_levels(kept, reference)
     tables = (scores(kept, keys, final=final), paired(kept, reference, keys, final=final), rounds_to(kept, reach))
     for table in tables:
@@ -150,16 +169,23 @@ def results(
         console.print()
 
 
+def _require_kept(keys: list[str], option: str, text: str, kept: Any) -> None:
+    there = list(dict.fromkeys(key for run in kept.runs for key in run.evaluations))
+    for key in keys:
+        if key not in there:
+            raise AdafedError(f"{option} is {text!r}; the file keeps {', '.join(there)}")
+
+
 def _level(text: str) -> tuple[str, float]:
-    from adafed.runs.summary import COLUMNS
+    from adafed.results import KEPT
 
     key, _, number = text.partition("=")
     try:
         level = float(number)
     except ValueError:
         level = float("nan")
-    if key not in COLUMNS or level != level:
-        raise AdafedError(f"--reach is {text!r}; it must be a measure and a number, as in mean=45")
+    if key not in KEPT or level != level:
+        raise AdafedError(f"--reach is {text!r}; it must be one of {', '.join(KEPT)} and a number, as in mean=45")
     return key, level
 
 
@@ -173,7 +199,7 @@ def tune(
     seeds: Annotated[str, typer.Option(help="Seeds for tuning; not the ones you report.")] = "1000",
     settings: Settings = None,
     profile: Profile = None,
-    out: Annotated[Path | None, typer.Option(help="Where the trials go. Default: runs/NAME-tune/RULE.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Where the trials go. Default: runs/NAME-PROFILE-tune/RULE.")] = None,
     jobs: Jobs = 1,
     workers: Workers = None,
     form: Printed = Form.table,
@@ -190,8 +216,8 @@ def tune(
     study = load_study(experiment, profile)
     own = [] if rule is None else [f"rule.name={rule}"]
     config = study.config(None, None, [*own, *(settings or []), *workers_setting(workers)])
-    where = out or Path("runs") / f"{study.name}-tune" / config.rule.name
-    searched(config, where, quiet, form, seeds=numbers_from(seeds, "--seeds", int), trials=trials,
+    where = out or Path("runs") / "-".join([study.name, *([profile] if profile else []), "tune"]) / config.rule.name
+    searched(config, where, quiet, form, seeds=different(seeds), trials=trials,
              **_search(objective, rungs, rates, jobs))  # fmt: skip
 
 
@@ -247,6 +273,8 @@ def reproduce(
     plan = work.planned_for(request)
     for line in plan.notes:
         errors.print(line, style="yellow")
+    for part in plan.parts:
+        _can_keep(part.study, keep, {"profile": part.profile})
     stopped = watched(plan.runs, quiet=quiet, jobs=jobs)
     for table in plan.tables():
         print_table(table, form)
@@ -262,7 +290,7 @@ def reproduce(
 
 def searched(config: Any, where: Path, quiet: bool, form: Form, **search: Any) -> None:
     """A hyper-parameter search under the display, then its table and the best choice as settings."""
-    from adafed.tune import search_table, tune
+    from adafed.tune import search_table, tune, written
 
     with Progress(quiet) as (display, stopped):
 
@@ -274,7 +302,7 @@ def searched(config: Any, where: Path, quiet: bool, form: Form, **search: Any) -
         found = tune(config, where, watch=watch, **search)
     print_table(search_table(found, search.get("objective", "worst_10")), form)
     for best in found.best:
-        console.print("  ".join(f"--set {key}={value:g}" for key, value in best.choice.items()), style="bold")
+        console.print("  ".join(f"--set {key}={written(value)}" for key, value in best.choice.items()), style="bold")
 
 
 def watched(runs: Any, *, quiet: bool, jobs: int) -> bool:

@@ -84,6 +84,7 @@ class RunDirectory:
         assert self.store is not None
         assert self._checkpoints is not None
         state = self._checkpoints.newest()
+        self._require_rows(state.round if state else 0)
         self.store.forget_after(state.round if state else 0)
         self._sweep(state)
         self._named = state.personal if state else {}
@@ -149,9 +150,8 @@ class RunDirectory:
         if described.exists() and (self.path / "config.toml").exists():
             self._require_same_facts(_facts(described), facts)
         elif any(self.path.glob("checkpoints/*")):
-            raise AdafedError(
-                f"{self.path} holds checkpoints but no run.json and config.toml; choose another directory"
-            )
+            lost = "run.json" if (self.path / "config.toml").exists() else "config.toml"
+            raise AdafedError(f"{self.path} holds checkpoints but no {lost}; restore it or choose another directory")
         elif not described.exists() and (foreign := [name for name in OWN if (self.path / name).exists()]):
             raise AdafedError(f"{self.path} holds a {foreign[0]} that is no run's; choose another directory")
         else:
@@ -178,6 +178,20 @@ class RunDirectory:
             raise AdafedError(
                 f"{self.path} holds {done} rounds, more than the rounds = {self.config.rounds} asked for; "
                 "ask for more, or choose another directory"
+            )
+
+    def _require_rows(self, round: int) -> None:
+        """Rows are written first: there are as many as the checkpoint says, or those of the next round too."""
+        assert self.store is not None
+        rows = self.store.last_round()
+        if rows < round:
+            raise AdafedError(
+                f"{self.store.path} holds {rows} rounds and the checkpoint is of round {round}; "
+                "restore the file, or move the run away to begin again"
+            )
+        if round == 0 and rows > 1:
+            raise AdafedError(
+                f"{self.path} holds {rows} rounds and no checkpoint to go on from; choose another directory"
             )
 
     def _sweep(self, state: ServerState | None) -> None:
