@@ -206,6 +206,13 @@ def test_help_loses_no_words_to_markup() -> None:
         (["resume", "nowhere"], "nowhere is not a run directory"),
         (["show", "nowhere"], "nowhere is not a run directory"),
         (["list", "colours"], "there is no list of 'colours'"),
+        (["run", "small.toml", "--nodes", "3"], "--nodes 3 has no meaning without --engine flower"),
+        (["flower", "new", "small.toml"], "small.toml could not be written: Not a directory"),
+        (["flower", "new", "small.toml/x"], "could not be written: Not a directory"),
+        (["flower", "certificates", "new", "--host", ""], "--host is ''; it must be an address or a name"),
+        (["flower", "certificates", "new", "--host", "a.example.org:90"], "--host is 'a.example.org:90'"),
+        (["flower", "certificates", "small.toml"], "small.toml could not be written: Not a directory"),
+        (["reproduce", "figure-hull", "--out", "small.toml"], "could not be written: Not a directory"),
     ],
 )
 def test_a_mistake_is_told_in_one_sentence(

@@ -235,7 +235,7 @@ def _bad_facts(rule: Rule, facts: Facts) -> dict[int, str]:
     losses, sizes, accuracies, needs = facts.losses, facts.sizes, facts.accuracies, rule.needs
     dropped: dict[int, str] = {}
     if accuracies is not None and "accuracies" in needs:
-        bad = np.flatnonzero(~((accuracies >= 0) & (accuracies < np.inf)))
+        bad = np.flatnonzero(~((accuracies >= 0) & (accuracies <= 100)))  # as a share or in percent
         dropped |= {int(k): f"accuracy is {accuracies[k]}" for k in bad}
     if sizes is not None and "sizes" in needs:
         bad = np.flatnonzero(~((sizes > 0) & (sizes < np.inf)))

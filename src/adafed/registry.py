@@ -46,7 +46,7 @@ class Registry(Generic[T]):
             raise AdafedError(f"no {self.kind} is called {name!r}; there are {', '.join(self.names())}")
         return self._entries[name]
 
-    def make(self, name: str, **options: Any) -> T:
+    def make(self, name: str, /, **options: Any) -> T:
         cls = self.entry(name)
         hints = typing.get_type_hints(cls)
         known = [f.name for f in dataclasses.fields(cls)]  # type: ignore[arg-type]  # every entry is a dataclass
@@ -67,7 +67,7 @@ def coerced(where: str, value: Any, hint: Any) -> Any:
         accepted = bool in kinds
     elif isinstance(value, int):
         accepted = int in kinds or float in kinds
-        value = value if int in kinds or not accepted else float(value)
+        value = value if int in kinds or not accepted else _real(where, value)
     elif isinstance(value, float):
         accepted = float in kinds
     else:  # Literal types have strings as their arguments; the entry itself checks which of them
@@ -76,6 +76,13 @@ def coerced(where: str, value: Any, hint: Any) -> Any:
         wanted = " or ".join(_WANTED[kind] for kind in kinds if kind in _WANTED)
         raise AdafedError(f"{where} is {value!r}; it must be {wanted or 'one of ' + ', '.join(map(repr, kinds))}")
     return value
+
+
+def _real(where: str, value: int) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        raise AdafedError(f"{where} has {len(str(value))} digits; it must be a number below 1e308") from None
 
 
 def one_of(where: str, value: object, choices: tuple[str, ...]) -> None:

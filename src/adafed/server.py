@@ -9,9 +9,12 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from adafed.aggregate import Aggregate, RuleState
+from adafed.errors import AdafedError
 from adafed.optimizers import Moments, ServerOptimizer, optimizer
 from adafed.schedules import Schedule, schedule
 from adafed.server_rules import Rule, rule
+
+MOST = 1e30  # a rate; float32 ends soon after
 
 Tensors = dict[str, torch.Tensor]
 
@@ -95,7 +98,13 @@ class Server:
 
     def rate_of(self, round: int) -> float:
         """eta_t."""
-        return self.rate * self.schedule(round)
+        try:
+            rate = self.rate * self.schedule(round)
+        except OverflowError:
+            rate = float("inf")
+        if not rate <= MOST:
+            raise AdafedError(f"the server's rate is {rate:g} in round {round}; lower server.rate or its schedule")
+        return rate
 
     def step(self, state: ServerState, outcome: Aggregate | None, statistics: torch.Tensor | None) -> ServerState:
         """theta_{t+1} from theta_t; without an outcome (a skipped round) only the round moves on."""

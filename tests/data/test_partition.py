@@ -38,7 +38,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("name", "chosen"), CASES)
 def test_every_sample_has_one_owner(name: str, chosen: dict[str, Any]) -> None:
-    parts = partition(name, TARGETS, TARGETS // 2, seed=3, **chosen)
+    parts = partition(name, TARGETS, TARGETS // 2, chosen, seed=3)
     owned = np.concatenate(parts)
     assert np.array_equal(np.sort(owned), np.arange(1000))
     assert len(left_out(parts, 1000)) == 0
@@ -48,7 +48,7 @@ def test_every_sample_has_one_owner(name: str, chosen: dict[str, Any]) -> None:
 @pytest.mark.parametrize(("name", "chosen"), CASES[:-1])
 def test_the_seed_decides(name: str, chosen: dict[str, Any]) -> None:
     def draw(seed: int | np.random.Generator) -> list[list[int]]:
-        return [part.tolist() for part in partition(name, TARGETS, None, seed=seed, **chosen)]
+        return [part.tolist() for part in partition(name, TARGETS, None, chosen, seed=seed)]
 
     assert draw(3) == draw(3) == draw(np.random.default_rng(3))
     assert draw(3) != draw(4)
@@ -174,12 +174,12 @@ def test_the_table_of_partitioners() -> None:
 )
 def test_impossible_requests_name_the_key(name: str, chosen: dict[str, Any], message: str) -> None:
     with pytest.raises(AdafedError, match=message):
-        partition(name, TARGETS, TARGETS, seed=0, **chosen)
+        partition(name, TARGETS, TARGETS, chosen, seed=0)
 
 
 def test_data_without_owners_and_bad_seeds_and_labels() -> None:
     with pytest.raises(AdafedError, match="natural owners: this set has none"):
-        partition("natural", TARGETS, None, seed=0)
+        partition("natural", TARGETS, None, {}, seed=0)
     with pytest.raises(AdafedError, match="seed = -1"):
         iid(TARGETS, clients=2, seed=-1)
     with pytest.raises(AdafedError, match="labels must be one whole number"):

@@ -51,7 +51,7 @@ class Failing(nn.Module):
         self.layer = nn.Linear(input_shape[0], classes)
 
     def forward(self, x):
-        if os.path.basename(__import__("sys").argv[0]) == "worker.py":
+        if self.training and os.path.basename(__import__("sys").argv[0]) == "worker.py":
             raise ValueError("my own mistake")
         return self.layer(x)
 """
@@ -75,6 +75,17 @@ def make():
     count = 3 if "worker" in " ".join(__import__("sys").argv) else 4
     return {str(k): (np.zeros((10, 2), np.float32), np.arange(10) % 2) for k in range(count)}
 """
+
+
+@pytest.mark.slow
+def test_samples_that_differ_from_process_to_process_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    random = DATA.replace("np.zeros((10, 2), np.float32)", "np.random.default_rng().random((10, 2), np.float32)")
+    (tmp_path / "random_for_tests.py").write_text(random.replace("count = 3", "count = 4"))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(AdafedError, match=r"gave other samples to a worker process .* a fixed seed"):
+        list(simulate(experiment(data={"name": "function", "function": "random_for_tests:make"})))
+    sys.modules.pop("random_for_tests", None)
+    assert not psutil.Process().children()
 
 
 @pytest.mark.slow

@@ -156,6 +156,52 @@ def test_evaluation_comes_once_and_keeps_every_client() -> None:
     assert metrics["mean"] == pytest.approx(np.mean(accuracies))
 
 
+def test_every_client_says_how_many_test_samples_it_has() -> None:
+    strategy = FairStrategy("fedavg")
+    run(strategy)
+    assert [numbers["num-examples"] for numbers in strategy.evaluation.values()] == SIZES
+    counted = fair_client(lambda context: replace(load(context), test_samples=7), train, measure)
+    run(strategy, app=counted)
+    assert {numbers["num-examples"] for numbers in strategy.evaluation.values()} == {7}
+
+
+def test_test_data_that_cannot_be_counted_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    def endless(context: Context) -> ClientData:
+        return replace(load(context), test=iter(()))
+
+    app = fair_client(endless, train, lambda model, data: (0.0, 0.0))
+    with caplog.at_level(logging.WARNING):
+        result, _ = run(FairStrategy("fedavg"), app=app)
+    assert not result.evaluate_metrics_clientapp
+    assert "cannot be counted; give test_samples" in caplog.text
+
+
+@pytest.mark.parametrize("count", [0.5, 10.5, float("nan"), float("inf"), -3.0])
+def test_a_count_of_test_samples_that_is_none_costs_the_client_its_part(
+    count: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    def lying(context: Context) -> ClientData:
+        mine = load(context)
+        return replace(mine, test_samples=count) if mine.client == 1 else mine  # type: ignore[arg-type]
+
+    with caplog.at_level(logging.WARNING):
+        result, _ = run(FairStrategy("fedavg"), app=fair_client(lying, train, measure))
+    assert len(result.evaluate_metrics_clientapp[1]["accuracies"]) == NODES - 1
+    assert "client 1 left out: sample count is" in caplog.text
+
+
+@pytest.mark.parametrize(("key", "value"), [("steps", float("nan")), ("steps", float("inf")), ("accuracy", 1e308)])
+@pytest.mark.parametrize("rule", ["adafed", "fedfa"])
+def test_numbers_beyond_reason_do_not_end_the_server(rule: str, key: str, value: float) -> None:
+    def spoil(client: int, reply: Message) -> Message:
+        if client in (1, 2) and "arrays" in reply.content.array_records:
+            reply.content["metrics"][key] = value
+        return reply
+
+    result, _ = run(FairStrategy(rule, local_lr=0.1), rounds=2, spoil=spoil)
+    assert all(np.isfinite(array.numpy()).all() for array in result.arrays.values())
+
+
 def test_a_central_evaluation_is_called_as_in_flower() -> None:
     seen = []
 
@@ -479,6 +525,8 @@ def test_a_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
     [
         ({"rule": "fedmean"}, "no rule is called 'fedmean'"),
         ({"server_lr": 0.0}, "server_lr is 0.0"),
+        ({"server_lr": float("inf")}, "server_lr is inf"),
+        ({"seed": -1}, "seed is -1"),
         ({"fraction_train": 1.5}, "fraction_train is 1.5"),
         ({"loss": "last"}, "loss is 'last'"),
         ({"server_optimizer": "lion"}, "lion"),

@@ -59,6 +59,14 @@ MISTAKES: list[tuple[str, str]] = [
     ("[run]\nworkers = 'many'", r"^run\.workers = 'many': it must be a valid integer or 'auto'$"),
     ("[run]\nupdates_mb = 0", r"^run\.updates_mb = 0: it must be greater than or equal to 1$"),
     ("rounds = ", r"not TOML: "),
+    (f"rounds = 1{'0' * 5000}", r"not TOML: "),
+    (f"x = {'[' * 3000}", r"not TOML: "),
+    ("name = '../up'", r"^\[name\]: a name must be that of a folder: no slashes"),
+    ("name = '..'", r"^\[name\]: a name must be that of a folder"),
+    ("[server]\nrate = 1e300", r"^server\.rate = 1e\+300: it must be less than or equal to 1000000000$"),
+    ("[local]\nbatch_size = 99999999999999999999", r"^local\.batch_size = 99999999999999999999: it must be less than "),
+    (f"[rule]\ngamma = 1{'0' * 400}", r"^adafed: gamma has 401 digits; it must be a number below 1e308$"),
+    ("[rule]\nself = 1", r"^adafed has no option 'self'"),
 ]
 
 
@@ -81,6 +89,23 @@ LATER: list[tuple[dict[str, Any], str]] = [
     ({"run": {"device": "gpu7"}}, r"run\.device = 'gpu7': it must be a device that torch finds here"),
     ({"run": {"device": "cuda:99"}}, r"run\.device = 'cuda:99': it must be a device that torch finds here"),
     ({"data": {"clients": 3}}, r"data\.clients is unknown; data\.name = 'digits' has flat"),
+    ({"data": {"name": "cifar10", "data_dir": "/x"}}, r"data\.data_dir is unknown; data\.name = 'cifar10' has "),
+    ({"data": {"name": "cifar10", "dir": 5}}, r"data\.dir is 5; it must be"),
+    ({"data": {"name": "cifar10", "download": "no"}}, r"data\.download is 'no'; it must be"),
+    ({"data": {"name": "synthetic"}, "split": {"limit": 3}}, r"split\.limit = 3 has no meaning for data\.name = 'syn"),
+    ({"data": {"name": "synthetic"}, "split": {"stratified": True}}, r"split\.stratified = True has no meaning"),
+    ({"partition": {"name": "iid", "clients": 4, "seed": 1}}, r"partition\.seed is unknown: 'iid' has the options "),
+    ({"model": {"classes": 10}}, r"model\.classes is unknown: 'mlp' has the options hidden"),
+    (
+        {"model": {"name": "lstm"}, "data": {"flat": True}},
+        r"model\.name = 'lstm' does not take inputs of shape \(64,\)",
+    ),
+    ({"model": {"hidden": [10**11]}}, r"model\.name = 'mlp' cannot be built for 10 classes: "),
+    ({"run": {"device": "meta"}}, r"run\.device = 'meta': it must be a device that torch finds here"),
+    (
+        {"server": {"schedule": {"name": "step", "factor": 1e308, "every": 1}}, "rounds": 3},
+        r"the server's rate is 1e\+308 in round 2; lower",
+    ),
     ({"cohort": {"count": 21}}, r"cohort\.count = 21 is more than the federation's 20 clients"),
     ({"cohort": {"join": {"zoe": 2}}}, r"cohort\.join names client 'zoe'"),
 ]
@@ -100,6 +125,14 @@ def test_a_missing_file_and_one_that_is_not_text(tmp_path: Path) -> None:
     (tmp_path / "binary.toml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(AdafedError, match=r"binary\.toml is not text in UTF-8"):
         load_config(tmp_path / "binary.toml")
+
+
+def test_options_without_a_name_go_with_the_entry_they_belong_to() -> None:
+    config = config_from(merged({"rule": {"gamma": 1.0}, "server": {"optimizer": {"momentum": 0.5}}},
+                                {"rule": "fedavg", "server": {"optimizer": {"name": "adam"}}}))  # fmt: skip
+    assert (config.rule.name, config.rule.options) == ("fedavg", {})
+    assert config.server.optimizer.options == {}
+    assert config_from(merged({"rule": {"gamma": 1.0}}, {"rule": {"name": "adafed"}})).rule.options == {"gamma": 1.0}
 
 
 def test_settings_go_on_top_of_the_file(tmp_path: Path) -> None:

@@ -55,7 +55,9 @@ def run(
 
     config = load_study(experiment, profile).config(method, seed, [*(settings or []), *workers_setting(workers)])
     directory = out or Path("runs") / config.name / f"{(method or label(config)).replace('/', '-')}-seed-{config.seed}"
-    if (directory / "run.json").exists() and not go_on:
+    if nodes is not None and engine is not Engine.flower:
+        raise AdafedError(f"--nodes {nodes} has no meaning without --engine flower; leave it out")
+    if (directory / "run.json").exists() and (directory / "config.toml").exists() and not go_on:
         raise AdafedError(f"{directory} holds a run already; adafed resume {directory}, or choose another with --out")
     if engine is Engine.flower:
         _train_on_flower(config, directory, nodes, quiet)

@@ -109,7 +109,7 @@ def federate(
     # Two streams, so that the split does not change who owns what.
     seed = partitioners.checked_seed(seed)
     owning, splitting = (np.random.default_rng([seed, 0, stream]) for stream in (OWNING, SPLITTING))
-    owned = partitioners.partition(partition, dataset.targets[samples], groups, seed=owning, **options)
+    owned = partitioners.partition(partition, dataset.targets[samples], groups, options, seed=owning)
     parts = [samples[part] for part in owned]
     if limit is not None:
         limiting = np.random.default_rng([seed, 0, LIMITING])

@@ -196,7 +196,7 @@ def options(name: str) -> tuple[str, ...]:
 
 
 def partition(
-    name: str, targets: npt.ArrayLike, groups: npt.ArrayLike | None, *, seed: Seed, **chosen: Any
+    name: str, targets: npt.ArrayLike, groups: npt.ArrayLike | None, chosen: Mapping[str, Any], *, seed: Seed
 ) -> list[Indices]:
     """The partitioner of that name, with the options of the configuration's [partition] table."""
     known = options(name)

@@ -35,11 +35,11 @@ def open_federation(
     name = options.pop("name")
     fractions = {key: split[key] for key in ("validation", "test")}
     if name == "synthetic":
-        _given(name, partition)
+        _given(name, partition, split)
         options = _checked(name, options, SyntheticFederation, fractions | {"seed": seed})
         return SyntheticFederation(**options, **fractions, seed=seed)
     if name == "folder":
-        _given(name, partition)
+        _given(name, partition, split)
         folder = options.pop("folder", None)
         if folder is None:
             raise AdafedError("data.folder is missing; it must be the folder that holds one npz file for each client")
@@ -52,7 +52,7 @@ def open_federation(
     if not isinstance(dataset, Dataset):
         if selecting:
             raise AdafedError(f"data.{next(iter(selecting))} has no meaning where the clients are given; leave it out")
-        _given(name, partition)
+        _given(name, partition, split)
         return dataset
     dataset = selection.selected(dataset, selecting, seed=seed)
     how = dict(DEFAULT_PARTITION if partition is None else partition)
@@ -73,11 +73,27 @@ def _dataset(name: str, options: dict[str, Any], fractions: Mapping[str, Any], s
         return from_function(function, options, classes=classes, **fractions, seed=seed)
     if name not in catalogue.names():
         raise AdafedError(f"data.name = {name!r} is unknown; there are {', '.join(names())}")
-    directory, download = options.pop("dir", None), options.pop("download", False)
+    known = (*catalogue.accepted(name), "dir", "download")
+    for key in options:
+        if key not in known:
+            raise AdafedError(f"data.{key} is unknown; data.name = {name!r} has {', '.join(known)}")
+    directory = coerced("data.dir", options.pop("dir", None), str | None)
+    download = coerced("data.download", options.pop("download", False), bool)
+    if "verify" in options:
+        coerced("data.verify", options["verify"], bool)
     return catalogue.load(name, data_dir=directory, download=download, **options)
 
 
-def _given(name: str, partition: Mapping[str, Any] | None) -> None:
+UNSPLIT = {"mode": "within", "stratified": False, "pool": "all", "limit": None}  # what [split] says of given clients
+
+
+def _given(name: str, partition: Mapping[str, Any] | None, split: Mapping[str, Any]) -> None:
+    for key, usual in UNSPLIT.items():
+        if split.get(key, usual) != usual:
+            raise AdafedError(
+                f"split.{key} = {split[key]!r} has no meaning for data.name = {name!r}, whose clients are given; "
+                "leave it out"
+            )
     if partition is not None:
         raise AdafedError(f"[partition] has no meaning for data.name = {name!r}, whose clients are given; leave it out")
 

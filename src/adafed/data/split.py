@@ -38,7 +38,8 @@ def counts(samples: int, validation: float, test: float) -> tuple[int, int, int]
     check_fractions(validation, test)
     if samples < 1 + (test > 0):
         raise AdafedError(
-            f"a client has {samples} samples, too few to train and test on: set partition.minimum to 2 or more."
+            f"a client has {samples} samples, too few to train and test on: every client needs 2 or more "
+            "(partition.minimum and split.limit decide, where there are any)."
         )
     tests = min(samples - 1, max(1, int(samples * test + 0.5))) if test > 0 else 0
     validations = min(samples - 1 - tests, max(1, int(samples * validation + 0.5))) if validation > 0 else 0

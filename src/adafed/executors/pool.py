@@ -133,6 +133,11 @@ class Workers:
                         f"data.name = {config.data.name!r} gave {answer['clients']} clients to a worker process and "
                         f"{len(station.federation.ids)} to this one; the data must be the same each time it is read"
                     )
+                if answer["checksum"] not in (None, station.federation.checksum):
+                    raise AdafedError(
+                        "data.function gave other samples to a worker process than to this one; it must return the "
+                        "same each time it is called, so give its random numbers a fixed seed"
+                    )
                 assert connection.closed is False
         except BaseException:
             self.close()

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from adafed import models
@@ -35,12 +36,13 @@ from adafed.data.sources import open_federation
 from adafed.errors import AdafedError
 from adafed.fedcorr.answers import predicted, suspicion
 from adafed.files import save_tensors
-from adafed.layout import FlatModule, initial_module
+from adafed.layout import FlatModule, initial_module, seeded
 from adafed.runs.config import Config
 from adafed.together import group_size, train_together
 
 Part = Literal["train", "validation", "test"]
 Labels = tuple[int, ...] | None  # of a client's training samples where FedCorr has corrected them, else None
+MOST_CLASSES = 1_000_000  # a last layer of more is no classifier but a mistake in the labels
 COHORTS_KEPT = 10  # a client's samples are kept this many cohorts long: memory follows the cohort, not the federation
 
 
@@ -101,10 +103,7 @@ class Station:
         self.federation = open_from(config) if federation is None else noisy(config, federation)
         self.device = _device(config.run.device)
         shape, classes = self.federation.input_shape, self.federation.classes
-        module = initial_module(
-            lambda: models.build(config.model.name, shape, classes, **config.model.options), seeds.model
-        )
-        self.model = FlatModule(module, self.device)
+        self.model = _built(config, shape, classes, self.device)
         self.initial = self.model.vector.clone().cpu()
         local = config.local
         self.how = LocalTraining(
@@ -125,6 +124,7 @@ class Station:
         clients = len(self.federation.ids)
         self._worth_keeping = COHORTS_KEPT * largest_cohort(config.cohort, clients)
         self._all_fit = clients <= self._worth_keeping
+        self._try_once()
 
     @property
     def width(self) -> int:
@@ -188,6 +188,26 @@ class Station:
         (data,) = self._labelled((unit.client,), (unit.labels,))
         return [predicted(self.model, unit.client, data)]
 
+    def _try_once(self) -> None:
+        """One sample through the model, so that what does not fit is told in a sentence before anything is trained."""
+        split = self.federation.client(0).train
+        inputs = self.federation.normalisation(split.inputs[:1]).to(self.device)
+        classes, name = self.federation.classes, self.config.model.name
+        what = f"inputs of shape {self.federation.input_shape} and type {split.inputs.dtype}"
+        try:
+            self.model.module.eval()
+            with torch.no_grad(), seeded(0):
+                outputs = self.model.module(inputs.clone())
+        except Exception as error:
+            hint = "" if inputs.is_floating_point() else " (whole numbers are text here; save features as float32)"
+            told = str(error).partition("\n")[0] or repr(error)
+            raise AdafedError(f"model.name = {name!r} does not take {what}{hint}: {told}") from error
+        if not isinstance(outputs, torch.Tensor) or outputs.shape != (1, classes):
+            found = tuple(outputs.shape) if isinstance(outputs, torch.Tensor) else type(outputs).__name__
+            raise AdafedError(
+                f"model.name = {name!r} answers one sample with {found}; it must be {(1, classes)}, a score a class"
+            )
+
     def _suspicion(self, data: Samples) -> Suspicion:
         assert self.config.fedcorr is not None
         return suspicion(self.model, data, self.config.fedcorr.neighbours)
@@ -230,7 +250,12 @@ class Station:
         save_tensors(Path(personal.target), {"personal": moved.cpu()})
 
     def _personal_model(self, personal: Personal) -> torch.Tensor:
-        own = self.initial if personal.source is None else load_file(personal.source)["personal"]
+        try:
+            own = self.initial if personal.source is None else load_file(personal.source)["personal"]
+        except (OSError, SafetensorError, KeyError):
+            raise AdafedError(
+                f"{personal.source} is missing or damaged: restore it, or begin again in another directory"
+            ) from None
         return own.to(self.device)
 
     def _labelled(self, clients: Sequence[int], labels: tuple[Labels, ...]) -> list[Samples]:
@@ -269,10 +294,30 @@ class Station:
         return samples
 
 
+def _built(config: Config, shape: tuple[int, ...], classes: int, device: torch.device) -> FlatModule:
+    name = config.model.name
+    if classes > MOST_CLASSES:
+        raise AdafedError(
+            f"the data have labels up to {classes - 1}, and so {classes} classes; labels must be 0, 1, 2, ..., below "
+            f"{MOST_CLASSES}"
+        )
+    try:
+        module = initial_module(
+            lambda: models.build(name, shape, classes, **config.model.options), config.derived_seeds().model
+        )
+        model = FlatModule(module, device)
+    except (RuntimeError, MemoryError, ValueError, TypeError, OverflowError) as error:
+        told = str(error).partition("\n")[0] or repr(error)
+        raise AdafedError(f"model.name = {name!r} cannot be built for {classes} classes: {told}") from error
+    if not model.trained:
+        raise AdafedError(f"model.name = {name!r} has no parameter to train; it must have one")
+    return model
+
+
 def _device(name: str) -> torch.device:
     try:
         device = torch.device(name)
-        torch.zeros(1, device=device)
+        torch.zeros(1, device=device).item()  # "meta" has no numbers
     except (RuntimeError, AssertionError, NotImplementedError):
         raise AdafedError(f"run.device = {name!r}: it must be a device that torch finds here, such as 'cpu'") from None
     return device

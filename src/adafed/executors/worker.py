@@ -33,7 +33,9 @@ def serve(connection: Connection) -> None:
     except AdafedError as error:
         connection.send_bytes(encode({"error": str(error)}))
         return
-    connection.send_bytes(encode({"ready": os.getpid(), "clients": len(station.federation.ids)}))
+    # Files are the same for everybody who reads them; what a function makes may differ from call to call.
+    made = station.federation.checksum if station.config.data.name == "function" else None
+    connection.send_bytes(encode({"ready": os.getpid(), "clients": len(station.federation.ids), "checksum": made}))
     while True:
         message = decode(connection.recv_bytes())
         connection.send_bytes(encode(_answer(station, message, received, updates.tensor)))

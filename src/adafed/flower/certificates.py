@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -20,14 +21,19 @@ from adafed.errors import AdafedError
 from adafed.files import full_disk_in_a_sentence
 
 VALID = timedelta(days=30)
+HOST = re.compile(
+    r"(?=.{1,64}$)([A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.|$))+|[0-9a-fA-F:]*:[0-9a-fA-F:.]*"
+)  # IPv6 too
 
 
 def make_certificates(folder: str | Path, *, host: str = "127.0.0.1", nodes: int = 3) -> Path:
     """Writes ca.crt, server.pem, server.key, and for each node its key `nodeN` and `nodeN.pub`."""
     root = Path(folder)
-    if root.exists() and any(root.iterdir()):
-        raise AdafedError(f"{root} is there and not empty; keys are never overwritten, so name a new folder")
+    if not HOST.fullmatch(host):
+        raise AdafedError(f"--host is {host!r}; it must be an address or a name without a port, as in fl.example.org")
     with full_disk_in_a_sentence(root):
+        if root.exists() and any(root.iterdir()):
+            raise AdafedError(f"{root} is there and not empty; keys are never overwritten, so name a new folder")
         root.mkdir(parents=True, exist_ok=True, mode=0o700)
         authority, key = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP384R1())
         signed = _certificate("adafed test authority", authority, "adafed test authority", authority, None)

@@ -11,7 +11,7 @@ app = fair_client(load, train, measure)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sized
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,19 +19,22 @@ import torch
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
+from adafed.errors import AdafedError
 from adafed.flower.replies import ACCURACY, AFTER, CLIENT, LOSS, SAMPLES
 
 
 @dataclass(frozen=True)
 class ClientData:
     """One client: its own id, a module of the model's shape, its training and test data in any form, and how many
-    training samples there are."""
+    training samples there are. `test_samples` may be left out where the test data are a loader, a data set, or tensors
+    side by side."""
 
     client: int
     model: torch.nn.Module
     train: Any
     test: Any
     samples: int
+    test_samples: int | None = None
 
 
 Load = Callable[[Context], ClientData]
@@ -73,8 +76,7 @@ def fair_client(load: Load, train: Train, measure: Measure) -> ClientApp:
     def evaluation(message: Message, context: Context) -> Message:
         mine = received(message, context, load)
         loss, accuracy = _measured(measure, mine.model, mine.test)
-        count = len(getattr(mine.test, "dataset", mine.test))
-        told: dict[str, Any] = {CLIENT: mine.client, SAMPLES: count, LOSS: loss, ACCURACY: accuracy}
+        told: dict[str, Any] = {CLIENT: mine.client, SAMPLES: _count(mine), LOSS: loss, ACCURACY: accuracy}
         return reply(message, {"metrics": MetricRecord(told)})
 
     return app
@@ -89,6 +91,18 @@ def received(message: Message, context: Context, load: Load) -> ClientData:
 
 def reply(message: Message, content: dict[str, Any]) -> Message:
     return Message(RecordDict(content), reply_to=message)
+
+
+def _count(mine: ClientData) -> int:
+    """How many test samples there are."""
+    if mine.test_samples is not None:
+        return mine.test_samples
+    data = getattr(mine.test, "dataset", mine.test)
+    if isinstance(data, list | tuple) and data and all(isinstance(one, torch.Tensor) for one in data):
+        return len(data[0])
+    if isinstance(data, Mapping) or not isinstance(data, Sized):
+        raise AdafedError(f"test is {type(data).__name__}, whose samples cannot be counted; give test_samples as well")
+    return len(data)
 
 
 @torch.no_grad()

@@ -8,7 +8,7 @@ from pathlib import Path
 import tomli_w
 
 from adafed.errors import AdafedError
-from adafed.files import write_whole
+from adafed.files import full_disk_in_a_sentence, write_whole
 from adafed.runs.config import Config
 
 SERVER = '''"""The server's side: runs experiment.toml and saves every round in the run directory."""
@@ -56,11 +56,13 @@ evaluate-every = 0      # rounds between evaluations of all clients; 0: once, af
 def new_app(folder: str | Path, config: Config, nodes: int) -> Path:
     """The app's folder. Its name becomes the app's, so far as Flower allows."""
     root = Path(folder).resolve()
-    if root.exists() and any(root.iterdir()):
-        raise AdafedError(f"{root} is there and not empty; name a new folder")
+    with full_disk_in_a_sentence(root):
+        if root.exists() and any(root.iterdir()):
+            raise AdafedError(f"{root} is there and not empty; name a new folder")
     name = re.sub(r"[^a-z0-9-]+", "-", root.name.lower()).strip("-")[:32] or "fair-app"
     package = root / "fairapp"
-    package.mkdir(parents=True)
+    with full_disk_in_a_sentence(root):
+        package.mkdir(parents=True)
     run = tomli_w.dumps({"folder": str(root / "run")}).partition("=")[2].strip()
     files = {
         root / "pyproject.toml": PROJECT.format(name=name, nodes=nodes, folder=run),

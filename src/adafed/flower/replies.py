@@ -38,7 +38,7 @@ class Reply:
     @property
     def steps(self) -> int | None:
         steps = self.number(STEPS)
-        return None if steps is None else int(steps)
+        return None if steps is None or not math.isfinite(steps) else int(steps)
 
 
 @dataclass(frozen=True)

@@ -87,8 +87,10 @@ class FairStrategy(Strategy):
     ) -> None:
         if loss not in LOSSES:
             raise AdafedError(f"loss is {loss!r}; it must be one of {', '.join(LOSSES)}")
-        if not server_lr > 0:
-            raise AdafedError(f"server_lr is {server_lr}; it must be above 0")
+        if not 0 < server_lr < float("inf"):
+            raise AdafedError(f"server_lr is {server_lr}; it must be a number above 0")
+        if seed < 0:
+            raise AdafedError(f"seed is {seed}; it must be at least 0")
         if not 0 < fraction_train <= 1:
             raise AdafedError(f"fraction_train is {fraction_train}; it must be above 0 and at most 1")
         self.server = Server(_rule(rule), _optimizer(server_optimizer), _schedule(server_schedule), server_lr)
@@ -324,7 +326,10 @@ class FairStrategy(Strategy):
         for client, numbers in self.evaluation.items():
             samples, accuracy = numbers.get(f"{prefix}{SAMPLES}"), numbers.get(f"{prefix}{ACCURACY}")
             loss = numbers.get(f"{prefix}{LOSS}")
-            if samples is None or not 0 <= samples < 2**53:
+            if samples is None:
+                continue
+            if not (0 <= samples < 2**53 and samples == int(samples)):
+                log.warning("evaluation: client %s left out: sample count is %s", self.name_of(client), samples)
                 continue
             if samples and not (accuracy is not None and 0 <= accuracy <= 1):
                 log.warning("evaluation: client %s left out: accuracy is %s", self.name_of(client), accuracy)

@@ -41,7 +41,7 @@ def options(name: str) -> dict[str, Any]:
     return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
 
 
-def build(name: str, input_shape: tuple[int, ...], classes: int, **chosen: Any) -> nn.Module:
+def build(name: str, input_shape: tuple[int, ...], classes: int, /, **chosen: Any) -> nn.Module:
     """A fresh model for inputs of that shape. Its weights are drawn from torch's generator: seed it before."""
     if ":" in name:
         return _imported(name, tuple(input_shape), classes, chosen)
@@ -71,6 +71,9 @@ def _imported(name: str, input_shape: tuple[int, ...], classes: int, chosen: dic
             if option not in known:
                 raise AdafedError(f"model.{option} is unknown: {name!r} has {_listed(tuple(known))}.")
     given = {"input_shape": input_shape, "classes": classes}
+    for option in chosen:
+        if option in given:
+            raise AdafedError(f"model.{option} = {chosen[option]!r} comes from the data; leave it out.")
     arguments = {key: value for key, value in given.items() if key in known} | chosen
     for p in parameters:
         if p.name in known and p.default is p.empty and p.name not in arguments:

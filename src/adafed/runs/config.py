@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tomli_w
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from adafed.errors import AdafedError
 from adafed.optimizers import optimizer
@@ -52,11 +52,19 @@ def _text_as_name(value: Any) -> Any:
     return {"name": value} if isinstance(value, str) else value
 
 
+def _file_name(value: str) -> str:
+    """Runs go to a folder of this name."""
+    if not value.strip(". ") or "/" in value or "\0" in value or len(value.encode()) > 200:
+        raise ValueError("a name must be that of a folder: no slashes, not dots alone, at most 200 letters")
+    return value
+
+
 Entry = Annotated[Named, BeforeValidator(_text_as_name)]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+# Far beyond use, and well before torch's own numbers, float32 and int64, are at their end.
+Positive = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
+NonNegative = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, lt=1)]
-Count = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=1, le=2**53)]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 
 
@@ -170,12 +178,13 @@ class RunSection(Section):
 
 
 DEFAULTS = {"data": "digits", "model": "mlp", "rule": "adafed"}
+USUAL_NAMES = DEFAULTS | {"optimizer": "sgd", "schedule": "constant"}  # whose options those without a name are
 
 
 class Config(Section):
     """A whole experiment."""
 
-    name: str = "experiment"
+    name: Annotated[str, AfterValidator(_file_name)] = "experiment"
     seed: Seed = 0
     rounds: Count = 50
     seeds: SeedsSection = SeedsSection()
@@ -232,7 +241,7 @@ def load_config(path: str | Path, settings: Iterable[str] = ()) -> Config:
         raise AdafedError(f"{path} is not text in UTF-8; a configuration is a TOML file") from None
     try:
         content = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # also a number of thousands of digits, and thousands of brackets
         raise AdafedError(f"{path} is not TOML: {error}") from None
     content.setdefault("name", Path(path).stem)
     return config_from(merged(content, parse_settings(settings)))
@@ -263,7 +272,7 @@ def parse_settings(settings: Iterable[str]) -> dict[str, Any]:
             raise AdafedError(f"--set {setting!r} is not of the form section.key=value, as in rule.gamma=5")
         try:
             value = tomllib.loads(f"value = {text}")["value"]
-        except tomllib.TOMLDecodeError:
+        except (ValueError, RecursionError):
             value = text.strip()
         for part in reversed(parts):
             value = {part: value}
@@ -281,7 +290,8 @@ def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(old, Mapping) and isinstance(value, str) and "name" in old:
             value = {"name": value}
         if isinstance(old, Mapping) and isinstance(value, Mapping):
-            renamed = "name" in value and "name" in old and value["name"] != old["name"]
+            named_before = old.get("name", USUAL_NAMES.get(key))
+            renamed = "name" in value and named_before is not None and value["name"] != named_before
             result[key] = dict(value) if renamed else merged(old, value)
         else:
             result[key] = value

@@ -12,6 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.figure import Figure
 
+from adafed.files import full_disk_in_a_sentence
+
 Vector = npt.NDArray[np.float64]
 FORMATS = ("png", "svg", "pdf")
 COLUMN, PAGE = 3.4, 7.0  # inches: a column and a page of a paper
@@ -95,7 +97,8 @@ def spaced(length: int, place: int, marks: int = 7) -> tuple[int, int]:
 
 def save(figure: Figure, stem: Path) -> list[Path]:
     """Without dates, so that the same numbers give the same files."""
-    stem.parent.mkdir(parents=True, exist_ok=True)
+    with full_disk_in_a_sentence(stem):
+        stem.parent.mkdir(parents=True, exist_ok=True)
     metadata: dict[str, dict[str, Any]] = {
         "png": {"Software": None},
         "svg": {"Date": None},
