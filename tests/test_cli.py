@@ -12,6 +12,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import typer
 from rich.console import Console
@@ -305,6 +306,30 @@ def test_ctrl_c_ends_the_round_and_tells_how_to_go_on(experiment: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.slow
+def test_a_comparison_that_is_terminated_takes_its_runs_with_it(experiment: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "adafed",
+        "compare",
+        str(experiment),
+        "--jobs",
+        "2",
+        "--set",
+        "rounds=100000",
+        "-q",
+    ]
+    with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
+        until = time.monotonic() + 60
+        while len(children := psutil.Process(process.pid).children()) < 2 and time.monotonic() < until:
+            time.sleep(0.1)
+        assert len(children) == 2
+        process.terminate()
+        assert process.wait(60) == 128 + signal.SIGTERM
+    assert not psutil.wait_procs(children, timeout=10)[1]
+
+
 def test_the_demo_ends_with_a_fairness_table() -> None:
     done = subprocess.run([sys.executable, "-m", "adafed", "demo", "-q"], capture_output=True, text=True, check=True)
     assert "FedAvg" in done.stdout

@@ -6,12 +6,15 @@ Every run has a directory of its own below the study's, so an interrupted compar
 from __future__ import annotations
 
 import re
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import current_thread, main_thread
 
 from safetensors import SafetensorError, safe_open
 
@@ -74,23 +77,43 @@ def run_all(runs: Sequence[Run], watch: Watch, *, jobs: int = 1) -> None:
         return
     running: list[tuple[Run, subprocess.Popen[bytes]]] = []
     try:
-        while waiting or running:
-            while waiting and len(running) < jobs:
-                run = waiting.pop(0)
-                running.append((run, _started(run)))
-            time.sleep(POLL)
-            for run, process in list(running):
-                watch(run, last_round(run), None)
-                if process.poll() is not None:
-                    running.remove((run, process))
-                    if process.returncode:
-                        told = _log(run).read_text().strip().removeprefix("adafed: ")
-                        raise AdafedError(f"{run.method}, seed {run.config.seed}: {told or 'the run failed'}")
+        with _ended_by_sigterm():
+            _in_processes(waiting, running, watch, jobs)
     finally:
         for _, process in running:
             process.terminate()
         for _, process in running:
             process.wait()
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """SIGTERM ends this process as Ctrl-C does, so that it takes its children with it."""
+    if current_thread() is not main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _in_processes(
+    waiting: list[Run], running: list[tuple[Run, subprocess.Popen[bytes]]], watch: Watch, jobs: int
+) -> None:
+    while waiting or running:
+        while waiting and len(running) < jobs:
+            run = waiting.pop(0)
+            running.append((run, _started(run)))
+        time.sleep(POLL)
+        for run, process in list(running):
+            watch(run, last_round(run), None)
+            if process.poll() is not None:
+                running.remove((run, process))
+                if process.returncode:
+                    told = _log(run).read_text().strip().removeprefix("adafed: ")
+                    raise AdafedError(f"{run.method}, seed {run.config.seed}: {told or 'the run failed'}")
 
 
 def finished(run: Run) -> bool:
