@@ -108,6 +108,12 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(tmp_path: Path, stopped
 def test_text_cannot_be_blended(tmp_path: Path) -> None:
     for client in range(3):
         np.savez(tmp_path / f"{client}.npz", x=np.zeros((20, 5), dtype=np.int64), y=np.arange(20) % 3)
+    config = config_from({
+        "data": {"name": "folder", "folder": str(tmp_path)},
+        "model": {"name": "lstm", "hidden": 4},
+        "local": {"mixup": 1.0},
+        "rounds": 1,
+        "run": {"workers": 0},
+    })  # fmt: skip
     with pytest.raises(AdafedError, match=r"local\.mixup = 1\.0 blends inputs"):
-        list(simulate(config_from({"data": {"name": "folder", "folder": str(tmp_path)}, "rounds": 1,
-                                   "model": {"name": "lstm", "hidden": 4}, "local": {"mixup": 1.0}, "run": {"workers": 0}})))  # fmt: skip
+        list(simulate(config))
