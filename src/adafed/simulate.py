@@ -146,7 +146,7 @@ class Simulation:
     def _aggregate(self, cohort: Cohort, reports: list[Report], t: int) -> tuple[Aggregate | None, str | None]:
         if not reports:
             return None, "no client answered" if cohort.clients else "no client has joined yet"
-        if self.station.model.statistics:  # what they are broken in is of no use as a whole
+        if self.station.model.statistics:  # those that are no numbers cost a client the round, as on Flower
             sent = self.executor.updates.array[: len(reports)]
             sent[~np.isfinite(sent[:, self.state.length :]).all(axis=1), 0] = np.nan
         # FedCorr's first stage averages, so what it leaves is no state of the rule that follows.
