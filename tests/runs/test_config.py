@@ -95,7 +95,7 @@ LATER: list[tuple[dict[str, Any], str]] = [
     ({"data": {"name": "synthetic"}, "split": {"limit": 3}}, r"split\.limit = 3 has no meaning for data\.name = 'syn"),
     ({"data": {"name": "synthetic"}, "split": {"stratified": True}}, r"split\.stratified = True has no meaning"),
     ({"partition": {"name": "iid", "clients": 4, "seed": 1}}, r"partition\.seed is unknown: 'iid' has the options "),
-    ({"model": {"classes": 10}}, r"model\.classes is unknown: 'mlp' has the options hidden"),
+    ({"model": {"classes": 10}}, r"^model\.classes is unknown: 'mlp' has the options hidden"),
     (
         {"model": {"name": "lstm"}, "data": {"flat": True}},
         r"model\.name = 'lstm' does not take inputs of shape \(64,\)",

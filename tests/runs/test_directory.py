@@ -186,6 +186,7 @@ def test_rows_or_checkpoints_that_are_gone_are_told_and_nothing_is_lost(tmp_path
     shutil.rmtree(tmp_path / "copy" / "checkpoints")
     with pytest.raises(AdafedError, match=r"holds 3 rounds and no checkpoint to go on from"):
         list(simulate(experiment(rounds=4), directory=tmp_path / "copy"))
+    assert load_config(tmp_path / "copy" / "config.toml").rounds == 3
     store = Store(tmp_path / "copy" / "rounds.sqlite", read_only=True)
     assert store.last_round() == 3
     store.close()

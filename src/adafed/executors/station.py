@@ -306,6 +306,8 @@ def _built(config: Config, shape: tuple[int, ...], classes: int, device: torch.d
             lambda: models.build(name, shape, classes, **config.model.options), config.derived_seeds().model
         )
         model = FlatModule(module, device)
+    except AdafedError:
+        raise
     except (RuntimeError, MemoryError, ValueError, TypeError, OverflowError) as error:
         told = str(error).partition("\n")[0] or repr(error)
         raise AdafedError(f"model.name = {name!r} cannot be built for {classes} classes: {told}") from error

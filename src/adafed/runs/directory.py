@@ -78,13 +78,17 @@ class RunDirectory:
         return directory
 
     def restored(self) -> ServerState | None:
-        """The newest whole checkpoint; rows and files of later rounds are removed. None for a new run."""
+        """The newest whole checkpoint; rows and files of later rounds are removed. None for a new run.
+
+        The configuration is written here, when all that could speak against going on has been looked at.
+        """
         if self.path is None:
             return None
         assert self.store is not None
         assert self._checkpoints is not None
         state = self._checkpoints.newest()
         self._require_rows(state.round if state else 0)
+        write_whole(self.path / "config.toml", self.config.completed().to_toml().encode(), durable=True)
         self.store.forget_after(state.round if state else 0)
         self._sweep(state)
         self._named = state.personal if state else {}
@@ -156,7 +160,6 @@ class RunDirectory:
             raise AdafedError(f"{self.path} holds a {foreign[0]} that is no run's; choose another directory")
         else:
             write_whole(described, json.dumps(facts | {"versions": _versions()}, indent=2).encode(), durable=True)
-        write_whole(self.path / "config.toml", self.config.completed().to_toml().encode(), durable=True)
 
     def _require_same_facts(self, before: dict[str, Any], now: dict[str, Any]) -> None:
         """Nothing may have changed that the bits depend on."""
