@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
@@ -38,56 +36,6 @@ def test_rows_are_written_where_they_belong() -> None:
     assert torch.equal(apart[[4, 0, 2]], together[[1, 2, 3]])
     assert (apart[[1, 3, 5]] == 9.0).all()
     assert (together[[0, 4, 5]] == 9.0).all()
-
-
-MODELS = """
-import torch
-from torch import nn
-
-
-class Wide(nn.Module):
-    def __init__(self, input_shape, classes):
-        super().__init__()
-        self.last = nn.Linear(input_shape[0], classes + 1)
-
-    def forward(self, x):
-        return self.last(x)
-
-
-class Double(Wide):
-    def forward(self, x):
-        return self.last(x.double())
-
-
-class Empty(nn.Module):
-    def forward(self, x):
-        return x[:, :3]
-"""
-
-
-@pytest.mark.parametrize(
-    ("name", "told"),
-    [
-        ("Wide", r"answers one sample with \(1, 4\); it must be \(1, 3\), a score a class"),
-        ("Double", r"does not take inputs of shape \(5,\) and type float32: "),
-        ("Empty", r"has no parameter to train; it must have one"),
-    ],
-)
-def test_a_model_that_does_not_fit_is_told(
-    name: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "unfit_for_tests.py").write_text(MODELS)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    with pytest.raises(AdafedError, match=told) as error:
-        Station(experiment(model={"name": f"unfit_for_tests:{name}"}))
-    assert "\n" not in str(error.value)
-    sys.modules.pop("unfit_for_tests", None)
-
-
-def test_labels_that_make_too_many_classes_are_told(tmp_path: Path) -> None:
-    np.savez(tmp_path / "anna.npz", x=np.zeros((10, 2), np.float32), y=np.arange(10) * 10**8)
-    with pytest.raises(AdafedError, match=r"the data have labels up to 900000000"):
-        Station(config_from({"data": {"name": "folder", "folder": str(tmp_path)}}))
 
 
 def test_a_personal_model_that_is_gone_is_told(tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
-from adafed import models
 from adafed.client import (
     Assignment,
     LocalTrainer,
@@ -34,15 +33,14 @@ from adafed.data.base import Federation, Split
 from adafed.data.noise import NoisyFederation
 from adafed.data.sources import open_federation
 from adafed.errors import AdafedError
+from adafed.executors.fitting import fitted
 from adafed.fedcorr.answers import predicted, suspicion
 from adafed.files import save_tensors
-from adafed.layout import FlatModule, initial_module, seeded
 from adafed.runs.config import Config
 from adafed.together import group_size, train_together
 
 Part = Literal["train", "validation", "test"]
 Labels = tuple[int, ...] | None  # of a client's training samples where FedCorr has corrected them, else None
-MOST_CLASSES = 1_000_000  # a last layer of more is no classifier but a mistake in the labels
 COHORTS_KEPT = 10  # a client's samples are kept this many cohorts long: memory follows the cohort, not the federation
 
 
@@ -102,8 +100,7 @@ class Station:
         self.config = config
         self.federation = open_from(config) if federation is None else noisy(config, federation)
         self.device = _device(config.run.device)
-        shape, classes = self.federation.input_shape, self.federation.classes
-        self.model = _built(config, shape, classes, self.device)
+        self.model = fitted(config, self.federation, self.device)
         self.initial = self.model.vector.clone().cpu()
         local = config.local
         self.how = LocalTraining(
@@ -124,7 +121,6 @@ class Station:
         clients = len(self.federation.ids)
         self._worth_keeping = COHORTS_KEPT * largest_cohort(config.cohort, clients)
         self._all_fit = clients <= self._worth_keeping
-        self._try_once()
 
     @property
     def width(self) -> int:
@@ -187,26 +183,6 @@ class Station:
         self.model.receive(parameters)
         (data,) = self._labelled((unit.client,), (unit.labels,))
         return [predicted(self.model, unit.client, data)]
-
-    def _try_once(self) -> None:
-        """One sample through the model, so that what does not fit is told in a sentence before anything is trained."""
-        split = self.federation.client(0).train
-        inputs = self.federation.normalisation(split.inputs[:1]).to(self.device)
-        classes, name = self.federation.classes, self.config.model.name
-        what = f"inputs of shape {self.federation.input_shape} and type {split.inputs.dtype}"
-        try:
-            self.model.module.eval()
-            with torch.no_grad(), seeded(0):
-                outputs = self.model.module(inputs.clone())
-        except Exception as error:
-            hint = "" if inputs.is_floating_point() else " (whole numbers are text here; save features as float32)"
-            told = str(error).partition("\n")[0] or repr(error)
-            raise AdafedError(f"model.name = {name!r} does not take {what}{hint}: {told}") from error
-        if not isinstance(outputs, torch.Tensor) or outputs.shape != (1, classes):
-            found = tuple(outputs.shape) if isinstance(outputs, torch.Tensor) else type(outputs).__name__
-            raise AdafedError(
-                f"model.name = {name!r} answers one sample with {found}; it must be {(1, classes)}, a score a class"
-            )
 
     def _suspicion(self, data: Samples) -> Suspicion:
         assert self.config.fedcorr is not None
@@ -292,28 +268,6 @@ class Station:
             _, oldest = self._cache.popitem(last=False)
             self._cached -= _bytes(oldest)
         return samples
-
-
-def _built(config: Config, shape: tuple[int, ...], classes: int, device: torch.device) -> FlatModule:
-    name = config.model.name
-    if classes > MOST_CLASSES:
-        raise AdafedError(
-            f"the data have labels up to {classes - 1}, and so {classes} classes; labels must be 0, 1, 2, ..., below "
-            f"{MOST_CLASSES}"
-        )
-    try:
-        module = initial_module(
-            lambda: models.build(name, shape, classes, **config.model.options), config.derived_seeds().model
-        )
-        model = FlatModule(module, device)
-    except AdafedError:
-        raise
-    except (RuntimeError, MemoryError, ValueError, TypeError, OverflowError) as error:
-        told = str(error).partition("\n")[0] or repr(error)
-        raise AdafedError(f"model.name = {name!r} cannot be built for {classes} classes: {told}") from error
-    if not model.trained:
-        raise AdafedError(f"model.name = {name!r} has no parameter to train; it must have one")
-    return model
 
 
 def _device(name: str) -> torch.device:

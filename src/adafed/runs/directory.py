@@ -226,10 +226,11 @@ class RunDirectory:
 def _facts(described: Path) -> dict[str, Any]:
     try:
         facts: dict[str, Any] = json.loads(described.read_text())
-        assert isinstance(facts["data"]["checksum"], str)
-        assert isinstance(facts["trained_together"], int)
-    except (OSError, ValueError, KeyError, TypeError, AssertionError):
-        raise AdafedError(f"{described} is damaged, so the run cannot go on; choose another directory") from None
+        whole = isinstance(facts["data"]["checksum"], str) and isinstance(facts["trained_together"], int)
+    except (OSError, ValueError, KeyError, TypeError):
+        whole = False
+    if not whole:
+        raise AdafedError(f"{described} is damaged, so the run cannot go on; choose another directory")
     return facts
 
 
