@@ -306,28 +306,30 @@ def test_ctrl_c_ends_the_round_and_tells_how_to_go_on(experiment: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.slow
-def test_a_comparison_that_is_terminated_takes_its_runs_with_it(experiment: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "adafed",
-        "compare",
-        str(experiment),
-        "--jobs",
-        "2",
-        "--set",
-        "rounds=100000",
-        "-q",
-    ]
-    with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
-        until = time.monotonic() + 60
-        while len(children := psutil.Process(process.pid).children()) < 2 and time.monotonic() < until:
-            time.sleep(0.1)
-        assert len(children) == 2
-        process.terminate()
-        assert process.wait(60) == 128 + signal.SIGTERM
-    assert not psutil.wait_procs(children, timeout=10)[1]
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("children_seen", [1, 2])
+def test_a_comparison_that_ends_takes_its_runs_with_it(
+    how: signal.Signals, children_seen: int, experiment: Path
+) -> None:
+    """At whatever moment: with the first child just started, it may not even be noted yet."""
+    command = [sys.executable, "-m", "adafed", "compare", str(experiment), "--jobs", "2", "--set", "rounds=100000"]
+    with subprocess.Popen([*command, "-q"], stderr=subprocess.DEVNULL) as process:
+        until = time.monotonic() + 120
+        while len(children := psutil.Process(process.pid).children()) < children_seen and time.monotonic() < until:
+            time.sleep(0.001)
+        assert len(children) >= children_seen
+        process.send_signal(how)
+        assert process.wait(60) == (128 + how if how is signal.SIGTERM else -how)
+    assert not psutil.wait_procs(children, timeout=60)[1]
+    left = [one for one in psutil.process_iter() if str(experiment.parent) in _command_line(one)]
+    assert not psutil.wait_procs(left, timeout=60)[1]
+
+
+def _command_line(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
+        return ""
 
 
 def test_the_demo_ends_with_a_fairness_table() -> None:

@@ -13,6 +13,7 @@ from adafed.commands import studies, training
 from adafed.commands.shared import console, errors, print_rows
 from adafed.errors import AdafedError
 from adafed.flower.cli import app as flower
+from adafed.lifeline import end_with_parent
 
 app = typer.Typer(
     name="adafed",
@@ -62,6 +63,7 @@ def _root(version: Annotated[bool, typer.Option("--version", help="Print the ver
 
 def main() -> None:
     """Every mistake of the user's ends in one sentence and exit code 2."""
+    end_with_parent()
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal without Greek letters still shows the numbers
     try:

@@ -5,6 +5,7 @@ Every run has a directory of its own below the study's, so an interrupted compar
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -20,6 +21,7 @@ from safetensors import SafetensorError, safe_open
 
 from adafed.errors import AdafedError
 from adafed.files import full_disk_in_a_sentence
+from adafed.lifeline import Lifeline
 from adafed.records import RoundRecord
 from adafed.report.tables import Column, Row, Table, cells
 from adafed.runs.config import Config, config_from, load_config, merged, parse_settings
@@ -76,14 +78,13 @@ def run_all(runs: Sequence[Run], watch: Watch, *, jobs: int = 1) -> None:
                 watch(run, record.round, record)
         return
     running: list[tuple[Run, subprocess.Popen[bytes]]] = []
-    try:
-        with _ended_by_sigterm():
-            _in_processes(waiting, running, watch, jobs)
-    finally:
-        for _, process in running:
-            process.terminate()
-        for _, process in running:
-            process.wait()
+    with _ended_by_sigterm():
+        try:
+            with Lifeline() as lifeline:  # a child that is started and not noted yet ends with it too
+                _in_processes(waiting, running, watch, jobs, lifeline)
+        finally:
+            for _, process in running:
+                process.wait()
 
 
 @contextmanager
@@ -100,12 +101,16 @@ def _ended_by_sigterm() -> Iterator[None]:
 
 
 def _in_processes(
-    waiting: list[Run], running: list[tuple[Run, subprocess.Popen[bytes]]], watch: Watch, jobs: int
+    waiting: list[Run],
+    running: list[tuple[Run, subprocess.Popen[bytes]]],
+    watch: Watch,
+    jobs: int,
+    lifeline: Lifeline,
 ) -> None:
     while waiting or running:
         while waiting and len(running) < jobs:
             run = waiting.pop(0)
-            running.append((run, _started(run)))
+            running.append((run, _started(run, lifeline)))
         time.sleep(POLL)
         for run, process in list(running):
             watch(run, last_round(run), None)
@@ -153,7 +158,7 @@ def last_round(run: Run) -> int:
         store.close()
 
 
-def _started(run: Run) -> subprocess.Popen[bytes]:
+def _started(run: Run, lifeline: Lifeline) -> subprocess.Popen[bytes]:
     """A run in a process of its own, which does its clients' work itself; what it complains of goes to a log."""
     config = run.directory.parent / f".{run.directory.name}.toml"
     with full_disk_in_a_sentence(config):
@@ -161,7 +166,14 @@ def _started(run: Run) -> subprocess.Popen[bytes]:
         config.write_text(run.config.changed(run={"workers": 0}).to_toml())
     command = [sys.executable, "-m", "adafed", "run", str(config), "--out", str(run.directory), "--quiet", "--continue"]
     with _log(run).open("wb") as log:
-        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log, start_new_session=True)
+        return subprocess.Popen(
+            command,
+            stdout=subprocess.DEVNULL,
+            stderr=log,
+            start_new_session=True,
+            pass_fds=[lifeline.descriptor],
+            env=os.environ | lifeline.environment,
+        )
 
 
 def _log(run: Run) -> Path:
