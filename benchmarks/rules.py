@@ -26,7 +26,7 @@ import torch
 
 import adafed
 from adafed.data.base import ClientData, Normalisation, Split
-from adafed.simulate import Simulation
+from adafed.engines.local.simulate import Simulation
 
 LENGTH = 656_810
 MEAN = "mean and step alone"

@@ -30,9 +30,9 @@ import torch
 import torch.nn.functional as F
 
 from adafed import models
-from adafed.records import RoundRecord
-from adafed.runs.config import Config, config_from
-from adafed.simulate import simulate
+from adafed.config.sections import Config, config_from
+from adafed.engines.local.simulate import simulate
+from adafed.rounds.records import RoundRecord
 
 LOOP = "plain loop"
 MEMORY = "adafed, results in memory"

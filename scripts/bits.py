@@ -126,9 +126,10 @@ FLOWER = (
 )  # fmt: skip
 FIRST_NAMES = {"server_rate": "rate", "descent": "rate"}  # of columns
 TABLES = {
-    "rounds": "round local_lr rate norm mean_norm condition negative rho mean_decrease skipped notes".split(),
-    "participants": "round client samples steps before after running accuracy stepped coefficient rate dropped".split(),
-    "evaluations": "round part personal client samples loss accuracy".split(),
+    "rounds": "round, local_lr, rate, norm, mean_norm, condition, negative, rho, mean_decrease, skipped, notes",
+    "participants": "round, client, samples, steps, before, after, running, accuracy, stepped, coefficient, rate, "
+    "dropped",
+    "evaluations": "round, part, personal, client, samples, loss, accuracy",
 }
 
 
@@ -154,7 +155,7 @@ def text() -> tuple[Any, Any]:
 
 
 def configurations() -> dict[str, dict[str, Any]]:
-    merged = import_module("adafed.config" if _new() else "adafed.runs.config").merged
+    merged = import_module("adafed.config" if _new() else "adafed.config.sections").merged
     found = {f"rule-{name}": {"rule": rule} for name, rule in RULES.items()}
     found |= {f"optimizer-{name}": {"server": {"optimizer": one, "rate": 0.3}} for name, one in OPTIMIZERS.items()}
     found |= OTHERS
@@ -195,7 +196,7 @@ def ended(name: str, content: dict[str, Any]) -> str:
 
 
 def _on_flower(config: Any, directory: Path) -> None:
-    sys.path.insert(0, str(HERE.parent / "tests" / "flower"))
+    sys.path.insert(0, str(HERE.parent / "tests" / ("engines/flower" if _new() else "flower")))
     pretend = import_module("pretend")
     experiment = import_module(f"adafed.{'engines.' if _new() else ''}flower.experiment")
     logging.getLogger("flwr").setLevel(logging.CRITICAL)
@@ -211,7 +212,7 @@ def _hash(directory: Path) -> str:
     for table, columns in TABLES.items():
         there = [row[1] for row in db.execute(f"PRAGMA table_info({table})")]
         named = {FIRST_NAMES.get(one, one): one for one in there}
-        listed = ", ".join(named[one] for one in columns)
+        listed = ", ".join(named[one] for one in columns.split(", "))
         for row in db.execute(f"SELECT {listed} FROM {table} ORDER BY {', '.join(map(str, range(1, 5)))}"):
             told.update(repr(row).encode())
     db.close()

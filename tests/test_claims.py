@@ -17,10 +17,10 @@ import torch
 
 import adafed
 from adafed import paper
-from adafed.records import RoundRecord
+from adafed.config.sections import merged
+from adafed.config.studies import load_study
 from adafed.report.figures import FIGURES
-from adafed.runs.config import merged
-from adafed.study import load_study
+from adafed.rounds.records import RoundRecord
 
 Array = np.ndarray[Any, Any]
 

@@ -13,10 +13,10 @@ import pytest
 import torch
 from torch import nn
 
+from adafed.config.sections import Config, config_from, merged
 from adafed.data.base import ClientData, Normalisation, Split
-from adafed.records import RoundRecord
-from adafed.runs.config import Config, config_from, merged
-from adafed.simulate import Simulation
+from adafed.engines.local.simulate import Simulation
+from adafed.rounds.records import RoundRecord
 
 HULLS = ("affine", "simplex")
 
@@ -165,7 +165,7 @@ def test_case_1_one_step_of_sgd(hull: str, monkeypatch: pytest.MonkeyPatch) -> N
         server={"rate": 1 / (2 * LARGEST) / LOCAL, "schedule": {"name": "1/t", "after": 20.0}},
     )  # fmt: skip
     federation = Federation(SCALES, CENTRES, 1.0, noise=0.1)
-    monkeypatch.setattr("adafed.client.LocalTraining.steps", lambda self, samples: 1)  # e = 1: a single batch
+    monkeypatch.setattr("adafed.training.local.LocalTraining.steps", lambda self, samples: 1)  # e = 1: a single batch
     records, places = ran(config, federation, monkeypatch)
     assert all(p.steps == 1 for record in records for p in record.participants)
     found = smallest_so_far(records, [LOCAL] * 250)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import adafed
-from adafed.runs.config import config_from
-from adafed.study import study_from
+from adafed.config.sections import config_from
+from adafed.config.studies import study_from
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

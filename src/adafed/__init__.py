@@ -1,13 +1,13 @@
 """Fair federated learning: AdaFed and the methods it is compared with, as server rules on the Gram matrix."""
 
-from adafed.aggregate import Aggregate, Diagnostics, RuleState, aggregate
+from adafed.config.sections import Config, config_from, load_config
+from adafed.engines.local.simulate import simulate
 from adafed.errors import AdafedError
-from adafed.optimizers import optimizer, optimizers
-from adafed.runs.config import Config, config_from, load_config
-from adafed.schedules import schedule, schedules
+from adafed.server.aggregate import Aggregate, Diagnostics, RuleState, aggregate
+from adafed.server.optimizers import optimizer, optimizers
+from adafed.server.schedules import schedule, schedules
+from adafed.server.state_dicts import StateAggregate, aggregate_states
 from adafed.server_rules import Facts, Rule, register, rule, rules
-from adafed.simulate import simulate
-from adafed.states import StateAggregate, aggregate_states
 from adafed.version import __version__
 
 __all__ = [

@@ -10,10 +10,10 @@ from typing import Annotated
 import typer
 
 from adafed.commands import studies, training
+from adafed.commands.flower import app as flower
 from adafed.commands.shared import console, errors, print_rows
 from adafed.errors import AdafedError
-from adafed.flower.cli import app as flower
-from adafed.lifeline import end_with_parent
+from adafed.studies.lifeline import end_with_parent
 
 app = typer.Typer(
     name="adafed",

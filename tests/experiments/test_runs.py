@@ -16,10 +16,10 @@ import pytest
 from typer.testing import CliRunner
 
 from adafed.cli import app
-from adafed.compare import run_all
 from adafed.errors import AdafedError
-from adafed.reproduce import Request, planned_for, targets
+from adafed.paper.reproduce import Request, planned_for, targets
 from adafed.runs.summary import summarise
+from adafed.studies.compare import run_all
 
 NAMES = [name for name, target in targets().items() if not target.sweep]
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from adafed.compare import run_all
+from adafed.config.studies import study_from
 from adafed.errors import AdafedError
+from adafed.paper.reproduce import Request, planned_for
 from adafed.report.figures import FIGURES, Panel, figure
-from adafed.reproduce import Request, planned_for
-from adafed.study import study_from
+from adafed.studies.compare import run_all
 
 pytest.importorskip("matplotlib")
 from adafed.report.figures import pareto, style
@@ -29,7 +29,7 @@ EXPERIMENT = {
 
 @pytest.fixture(scope="module")
 def panel(tmp_path_factory: pytest.TempPathFactory) -> Panel:
-    from adafed.compare import planned
+    from adafed.studies.compare import planned
 
     runs = planned(study_from(EXPERIMENT, "small"), [0, 1], [], tmp_path_factory.mktemp("runs"))
     run_all(runs, lambda run, round, record: None)

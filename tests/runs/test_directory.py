@@ -12,11 +12,11 @@ import torch
 from safetensors.torch import load_file
 
 from adafed import AdafedError
+from adafed.config.sections import Config, config_from, load_config, merged
+from adafed.engines.local.simulate import Simulation, simulate
 from adafed.runs import checkpoints
-from adafed.runs.config import Config, config_from, load_config, merged
 from adafed.runs.directory import require_same
 from adafed.runs.store import Store
-from adafed.simulate import Simulation, simulate
 
 
 def experiment(**changes: Any) -> Config:

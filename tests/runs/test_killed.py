@@ -20,8 +20,8 @@ import torch
 from safetensors.torch import load_file
 
 from adafed import AdafedError
-from adafed.runs.config import Config, config_from, load_config, merged
-from adafed.simulate import simulate
+from adafed.config.sections import Config, config_from, load_config, merged
+from adafed.engines.local.simulate import simulate
 
 # Imports once, then forks a process for every life of the run: {"kill": seconds} kills it from outside after that
 # time, {"point": [name, nth]} makes it kill itself at the nth call of a function, {} lets it live.
@@ -30,10 +30,10 @@ import json, os, signal, sys, time
 import torch
 torch.set_num_threads(1)
 from adafed.runs import checkpoints, directory, store
-from adafed.executors import station
+from adafed.engines import station
 from adafed import files
-from adafed.runs.config import load_config
-from adafed.simulate import simulate
+from adafed.config.sections import load_config
+from adafed.engines.local.simulate import simulate
 
 def die(*_):
     os.kill(os.getpid(), signal.SIGKILL)
@@ -176,8 +176,8 @@ def test_killed_between_any_two_writes(tmp_path: Path, uninterrupted: Callable[[
 
 SCRIPT = """
 import sys
-from adafed.runs.config import load_config
-from adafed.simulate import simulate
+from adafed.config.sections import load_config
+from adafed.engines.local.simulate import simulate
 for record in simulate(load_config(sys.argv[1]), directory=sys.argv[2]):
     print(record.round, flush=True)
 """

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from adafed import AdafedError
-from adafed.executors.station import Scores
-from adafed.records import Evaluation, Participant, RoundRecord
+from adafed.engines.station import Scores
+from adafed.rounds.records import Evaluation, Participant, RoundRecord
 from adafed.runs.store import Store
 
 

@@ -2,14 +2,14 @@
 
 from flwr.app import Context
 
-from adafed.flower import ClientData, fair_client
+from adafed.flower import NodeData, fair_client
 from fairdigits.task import digits, measure, network, train
 
 
-def load(context: Context) -> ClientData:
+def load(context: Context) -> NodeData:
     client = int(context.node_config["partition-id"])
     training, test = digits(client, int(context.node_config["num-partitions"]))
-    return ClientData(client, network(), training, test, samples=len(training[1]))
+    return NodeData(client, network(), training, test, samples=len(training[1]))
 
 
 app = fair_client(load, lambda model, data, config: train(model, data, config["lr"]), measure)

@@ -56,11 +56,11 @@ Jobs = Annotated[int, typer.Option(min=1, help="Runs at a time, each in a proces
 
 def demo(workers: Workers = None, quiet: Quiet = False) -> None:
     """Digits over 20 clients, FedAvg against AdaFed: a fairness table in under a minute, no download."""
-    from adafed.compare import comparison, planned
+    from adafed.config.studies import study_from
     from adafed.runs.summary import summarise
-    from adafed.study import study_from
+    from adafed.studies.compare import comparison, planned
 
-    study = study_from(tomllib.loads(files("adafed").joinpath("demo.toml").read_text()), "demo")
+    study = study_from(tomllib.loads(files("adafed").joinpath("experiments/demo.toml").read_text()), "demo")
     settings = [f"run.workers={0 if workers is None else workers}"]
     with tempfile.TemporaryDirectory(prefix="adafed-demo-") as folder:
         runs = planned(study, study.seeds, settings, Path(folder))
@@ -98,9 +98,9 @@ def compare(
     All methods see the same split, the same first model and the same cohorts at a given seed. Runs that are there
     already are read, not repeated.
     """
-    from adafed.compare import comparison, method_from, planned
+    from adafed.config.studies import load_study
     from adafed.runs.summary import summarise
-    from adafed.study import load_study
+    from adafed.studies.compare import comparison, method_from, planned
 
     study = load_study(experiment, profile)
     chosen = {name: study.methods[name] for name in methods or []} if require_known(methods, study.methods) else {}
@@ -124,14 +124,14 @@ def compare(
 
 def _can_keep(study: Any, path: Path | None, told: dict[str, str]) -> None:
     """What is wrong with --keep is told before the runs, not after."""
-    from adafed.results import kept_for
+    from adafed.studies.results import kept_for
 
     if path is not None:
         kept_for(path, study.title or study.name, told)
 
 
 def _kept(study: Any, runs: Any, path: Path, told: dict[str, str]) -> None:
-    from adafed import results
+    from adafed.studies import results
 
     results.keep(results.gathered(study.title or study.name, study.columns, runs, told), path)
     errors.print(f"kept in {path}")
@@ -152,7 +152,7 @@ def results(
     form: Printed = Form.table,
 ) -> None:
     """What kept results say: each method's numbers, differences paired over the seeds, and rounds to get there."""
-    from adafed.results import load, paired, rounds_to, scores, usual_levels
+    from adafed.studies.results import load, paired, rounds_to, scores, usual_levels
 
     kept = load(path)
     if not kept.runs:
@@ -177,7 +177,7 @@ def _require_kept(keys: list[str], option: str, text: str, kept: Any) -> None:
 
 
 def _level(text: str) -> tuple[str, float]:
-    from adafed.results import KEPT
+    from adafed.studies.results import KEPT
 
     key, _, number = text.partition("=")
     try:
@@ -211,7 +211,7 @@ def tune(
     of the best mean; with `both` they are two objectives, and the trials that no other beats in both are
     marked.
     """
-    from adafed.study import load_study
+    from adafed.config.studies import load_study
 
     study = load_study(experiment, profile)
     own = [] if rule is None else [f"rule.name={rule}"]
@@ -222,7 +222,7 @@ def tune(
 
 
 def _search(objective: Target, rungs: str | None, rates: str | None, jobs: int) -> dict[str, Any]:
-    from adafed.tune import RATES
+    from adafed.studies.tune import RATES
 
     given = RATES if rates is None else tuple(numbers_from(rates, "--rates", float))
     steps = () if rungs is None else tuple(numbers_from(rungs, "--rungs", int))
@@ -256,7 +256,7 @@ def reproduce(
 
     Printed numbers that cannot be true are marked and explained. The same command goes on where it was stopped.
     """
-    from adafed import reproduce as work
+    from adafed.paper import reproduce as work
 
     if data_dir is not None:
         os.environ["ADAFED_DATA"] = str(data_dir.expanduser().absolute())
@@ -290,7 +290,7 @@ def reproduce(
 
 def searched(config: Any, where: Path, quiet: bool, form: Form, **search: Any) -> None:
     """A hyper-parameter search under the display, then its table and the best choice as settings."""
-    from adafed.tune import search_table, tune, written
+    from adafed.studies.tune import search_table, tune, written
 
     with Progress(quiet) as (display, stopped):
 
@@ -307,7 +307,7 @@ def searched(config: Any, where: Path, quiet: bool, form: Form, **search: Any) -
 
 def watched(runs: Any, *, quiet: bool, jobs: int) -> bool:
     """Do the runs under one display. True if Ctrl-C ended it."""
-    from adafed.compare import run_all
+    from adafed.studies.compare import run_all
 
     with Progress(quiet) as (display, stopped):
 

@@ -50,8 +50,8 @@ def run(
     Everything is saved after every round. Ctrl-C stops after the round under way; `adafed resume` goes on,
     to the same bits as if it had never stopped.
     """
+    from adafed.config.studies import load_study
     from adafed.runs.summary import label
-    from adafed.study import load_study
 
     config = load_study(experiment, profile).config(method, seed, [*(settings or []), *workers_setting(workers)])
     directory = out or Path("runs") / config.name / f"{(method or label(config)).replace('/', '-')}-seed-{config.seed}"
@@ -72,7 +72,7 @@ def resume(
     quiet: Quiet = False,
 ) -> None:
     """Go on with a run that was stopped or killed."""
-    from adafed.runs.config import load_config
+    from adafed.config.sections import load_config
 
     if not (directory / "config.toml").exists():
         raise AdafedError(f"{directory} is not a run directory: it has no config.toml")
@@ -88,9 +88,9 @@ def show(
     form: Printed = Form.table,
 ) -> None:
     """Look at runs: one in detail with its worst clients, or several in one table."""
-    from adafed.compare import comparison
     from adafed.report.clients import worst_clients
     from adafed.runs.summary import COLUMNS, USUAL, summarise
+    from adafed.studies.compare import comparison
 
     if part not in ("test", "validation"):
         raise AdafedError(f"--part is {part!r}; it must be test or validation")
@@ -106,8 +106,8 @@ def show(
 
 def _train(config: Any, directory: Path, quiet: bool) -> None:
     """One run to its end or to Ctrl-C, then its fairness."""
+    from adafed.engines.local.simulate import Simulation
     from adafed.runs.summary import label
-    from adafed.simulate import Simulation
 
     name = f"{label(config)}, seed {config.seed}"
     with Progress(quiet) as (display, stopped), Simulation(config, directory=directory) as simulation:
@@ -133,7 +133,7 @@ def _train_on_flower(config: Any, directory: Path, nodes: int | None, quiet: boo
     from adafed.runs.summary import label
 
     need_flower()
-    from adafed.flower.ray import simulate_on_ray
+    from adafed.engines.flower.ray import simulate_on_ray
 
     name = f"{label(config)}, seed {config.seed}"
     with Display(errors, quiet=quiet) as display:
@@ -143,8 +143,8 @@ def _train_on_flower(config: Any, directory: Path, nodes: int | None, quiet: boo
 
 
 def _finished(config: Any, directory: Path) -> None:
-    from adafed.compare import comparison
     from adafed.runs.summary import USUAL, label, summarise
+    from adafed.studies.compare import comparison
 
     name = f"{label(config)}, seed {config.seed}"
     console.print(comparison(name, [(label(config), summarise(directory))], USUAL).rich())

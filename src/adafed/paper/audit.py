@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator
 from decimal import Decimal
 
-from adafed.paper.numbers import Table, table, tables
+from adafed.paper.numbers import PrintedTable, table, tables
 
 Findings = dict[str, dict[str, dict[str, str]]]  # table -> method -> metric -> reason
 
@@ -32,7 +32,7 @@ def audit() -> Findings:
     return found
 
 
-def _row(printed: Table, method: str) -> Iterator[tuple[tuple[str, ...], str]]:
+def _row(printed: PrintedTable, method: str) -> Iterator[tuple[tuple[str, ...], str]]:
     row = {metric: float(number) for metric, number in printed.rows[method].items()}
     # Half a unit of the last printed digit for each of the numbers that meet in a bound, at most four of them.
     slack = 4 * max(_half_unit(number) for metric, number in printed.rows[method].items() if metric != "kl")
@@ -51,7 +51,7 @@ def _row(printed: Table, method: str) -> Iterator[tuple[tuple[str, ...], str]]:
 
 
 def _tails(
-    row: dict[str, float], shares: list[float], clients: int, printed: Table, slack: float
+    row: dict[str, float], shares: list[float], clients: int, printed: PrintedTable, slack: float
 ) -> Iterator[tuple[tuple[str, ...], str]]:
     mean, std, worst, best = row["mean"], row["std"], row["worst"], row["best"]
     if mean > best + slack:
@@ -90,7 +90,7 @@ def std_upper_bound(worst: float, best: float, clients: int, group: int) -> floa
     return gap * max(0.5, group * math.sqrt(clients - 1) / clients)
 
 
-def _group_sizes(printed: Table) -> list[float]:
+def _group_sizes(printed: PrintedTable) -> list[float]:
     """The share of clients in a tail: the printed percentage, or either whole number of clients next to it."""
     share, clients = float(printed.setup["tail"]), printed.setup["clients"]
     if clients is None:
@@ -113,7 +113,7 @@ def _clients(row: dict[str, float], slack: float) -> Iterator[tuple[tuple[str, .
         yield ("std",), f"the three classes have a sigma of at least {std:.2f}, printed {row['std']:.2f}"
 
 
-def _twins(printed: Table, method: str) -> Iterator[tuple[tuple[str, ...], str]]:
+def _twins(printed: PrintedTable, method: str) -> Iterator[tuple[tuple[str, ...], str]]:
     """AdaFed's row in a main table and the row of its best gamma in the appendix are the same run."""
     from adafed.paper.numbers import best
 

@@ -28,7 +28,7 @@ class Number:
 
 
 @dataclass(frozen=True)
-class Table:
+class PrintedTable:
     """One set-up's part of a printed table. `label` is the paper's own label of the table it is from.
 
     `setup` has what the paper says of the experiment, None where it says nothing. `tail` is the share of clients that
@@ -59,8 +59,8 @@ def tables() -> tuple[str, ...]:
     return tuple(_tables())
 
 
-def table(name: str) -> Table:
-    found: Table = _pick(_tables(), name, "table")
+def table(name: str) -> PrintedTable:
+    found: PrintedTable = _pick(_tables(), name, "table")
     return found
 
 
@@ -102,7 +102,7 @@ def _document() -> dict[str, Any]:
 
 
 @functools.cache
-def _tables() -> Mapping[str, Table]:
+def _tables() -> Mapping[str, PrintedTable]:
     document = _document()
     found = {}
     for entry in document["tables"]:
@@ -111,7 +111,7 @@ def _tables() -> Mapping[str, Table]:
             key: float(item) if isinstance(item, Decimal) else item
             for key, item in (document["setups"][entry["setup"]] | entry["changes"]).items()
         }
-        found[name] = Table(
+        found[name] = PrintedTable(
             name=name,
             label=entry["label"],
             setup_name=entry["setup"],

@@ -8,10 +8,10 @@ from typing import Any
 
 from adafed import models
 from adafed.data import partition, sources
-from adafed.optimizers import OPTIMIZERS
 from adafed.registry import Registry
 from adafed.runs.summary import COLUMNS
-from adafed.schedules import SCHEDULES
+from adafed.server.optimizers import OPTIMIZERS
+from adafed.server.schedules import SCHEDULES
 from adafed.server_rules import RULES
 
 Listing = tuple[tuple[str, ...], list[tuple[str, ...]]]

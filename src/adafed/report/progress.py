@@ -12,7 +12,7 @@ from types import FrameType
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from adafed.records import RoundRecord
+from adafed.rounds.records import RoundRecord
 
 
 class Display:

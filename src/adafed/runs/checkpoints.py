@@ -9,7 +9,7 @@ from safetensors import SafetensorError, safe_open
 
 from adafed.errors import AdafedError
 from adafed.files import full_disk_in_a_sentence, save_tensors
-from adafed.server import ServerState
+from adafed.server.state import ServerState
 
 KEPT = 2  # the newest, and one more should a power cut have torn it
 

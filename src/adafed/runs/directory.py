@@ -22,15 +22,15 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import IO, Any
 
+from adafed.config.sections import Config, load_config
 from adafed.data.base import Federation
 from adafed.errors import AdafedError
 from adafed.files import full_disk_in_a_sentence, save_tensors, write_whole
-from adafed.layout import FlatModule
-from adafed.records import RoundRecord
+from adafed.rounds.records import RoundRecord
 from adafed.runs.checkpoints import Checkpoints
-from adafed.runs.config import Config, load_config
 from adafed.runs.store import Store
-from adafed.server import ServerState
+from adafed.server.state import ServerState
+from adafed.training.flat_module import FlatModule
 
 DURABLE_EVERY = 30.0  # seconds between checkpoints that wait for the disk
 # Sections and keys that a resumed run may set anew. Where the data lie does not count: their checksum does.

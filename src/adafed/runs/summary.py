@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from adafed.config.sections import Config, load_config
 from adafed.errors import AdafedError
 from adafed.metrics import Fairness
-from adafed.records import RoundRecord
 from adafed.report.tables import Column
-from adafed.runs.config import Config, load_config
+from adafed.rounds.records import RoundRecord
 from adafed.runs.store import Store
 from adafed.server_rules import rule
 

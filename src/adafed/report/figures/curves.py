@@ -11,11 +11,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from adafed.config.sections import load_config
 from adafed.errors import AdafedError
-from adafed.records import RoundRecord
 from adafed.report.figures import Panel
 from adafed.report.figures.style import COLOURS, PAGE, Vector, look, smooth, spaced
-from adafed.runs.config import load_config
+from adafed.rounds.records import RoundRecord
 from adafed.runs.store import Store
 
 Read = Callable[[Path], tuple[Vector, Vector]]

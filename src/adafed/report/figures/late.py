@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
+from adafed.config.sections import load_config
 from adafed.errors import AdafedError
 from adafed.report.figures import Panel
 from adafed.report.figures.style import COLOURS, PAGE, Vector, spaced
-from adafed.runs.config import load_config
 from adafed.runs.store import Store
 
 

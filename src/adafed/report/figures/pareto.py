@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from adafed.aggregate import aggregate
 from adafed.data.embedded import digits
-from adafed.executors.station import one_thread
+from adafed.engines.station import one_thread
 from adafed.report.figures import Panel
 from adafed.report.figures.style import COLUMN, Vector, look
+from adafed.server.aggregate import aggregate
 from adafed.server_rules import rule
 
 ROUNDS, LR, DECAY = 1000, 1.0, 1e-3

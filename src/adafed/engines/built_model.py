@@ -1,0 +1,65 @@
+"""The configuration's model, built for the federation's data and tried on one sample: what does not fit is told in a
+sentence before anything is trained."""
+
+from __future__ import annotations
+
+import torch
+
+from adafed import models
+from adafed.config.sections import Config
+from adafed.data.base import Federation
+from adafed.errors import AdafedError
+from adafed.training.flat_module import FlatModule, initial_module, seeded
+
+MOST_CLASSES = 1_000_000  # a last layer of more is no classifier but a mistake in the labels
+
+
+def fitted(config: Config, federation: Federation, device: torch.device) -> FlatModule:
+    model = _built(config, federation, device)
+    _try_once(config.model.name, model, federation, device)
+    return model
+
+
+def _built(config: Config, federation: Federation, device: torch.device) -> FlatModule:
+    name, shape, classes = config.model.name, federation.input_shape, federation.classes
+    if classes > MOST_CLASSES:
+        raise AdafedError(
+            f"the data have labels up to {classes - 1}, and so {classes} classes; labels must be 0, 1, 2, ..., below "
+            f"{MOST_CLASSES}"
+        )
+    try:
+        module = initial_module(
+            lambda: models.build(name, shape, classes, **config.model.options), config.derived_seeds().model
+        )
+        model = FlatModule(module, device)
+    except AdafedError:  # a ValueError too, and a sentence already
+        raise
+    except (RuntimeError, MemoryError, ValueError, TypeError, OverflowError) as error:
+        raise AdafedError(f"model.name = {name!r} cannot be built for {classes} classes: {_first(error)}") from error
+    if not model.trained:
+        raise AdafedError(f"model.name = {name!r} has no parameter to train; it must have one")
+    return model
+
+
+def _try_once(name: str, model: FlatModule, federation: Federation, device: torch.device) -> None:
+    split = federation.client(0).train
+    inputs = federation.normalisation(split.inputs[:1]).to(device)
+    try:
+        model.module.eval()
+        with torch.no_grad(), seeded(0):
+            outputs = model.module(inputs.clone())
+    except Exception as error:  # the user's own module may raise anything
+        hint = "" if inputs.is_floating_point() else " (whole numbers are text here; save features as float32)"
+        what = f"inputs of shape {federation.input_shape} and type {split.inputs.dtype}"
+        raise AdafedError(f"model.name = {name!r} does not take {what}{hint}: {_first(error)}") from error
+    wanted = (1, federation.classes)
+    if not isinstance(outputs, torch.Tensor) or outputs.shape != wanted:
+        found = tuple(outputs.shape) if isinstance(outputs, torch.Tensor) else type(outputs).__name__
+        raise AdafedError(
+            f"model.name = {name!r} answers one sample with {found}; it must be {wanted}, a score a class"
+        )
+
+
+def _first(error: BaseException) -> str:
+    """The first line of what it says."""
+    return str(error).partition("\n")[0] or repr(error)

@@ -1,0 +1,33 @@
+"""The server's state on disk after every round, which Flower lacks: killed at any moment, it goes on where it was.
+
+A run of an experiment keeps a whole run directory instead; this is for apps of the user's own.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+from adafed.rounds.records import RoundRecord
+from adafed.runs.checkpoints import Checkpoints
+from adafed.server.state import ServerState
+
+
+class Keeper(Protocol):
+    """Where rounds go. `RunDirectory` is one."""
+
+    def restored(self) -> ServerState | None: ...
+    def save(self, record: RoundRecord, state: ServerState) -> None: ...
+
+
+class StateKeeper:
+    """A folder with the last states of one training run. A finished run's folder yields its final state."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self._checkpoints = Checkpoints(folder)
+
+    def restored(self) -> ServerState | None:
+        return self._checkpoints.newest()
+
+    def save(self, record: RoundRecord, state: ServerState) -> None:
+        self._checkpoints.add(state)

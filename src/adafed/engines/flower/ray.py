@@ -1,0 +1,84 @@
+"""An experiment on Flower's simulation engine, which runs the nodes' ClientApps in Ray's processes on this machine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from logging import WARNING, getLogger
+from pathlib import Path
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from adafed.config.sections import Config
+from adafed.engines.flower.experiment import experiment_client, run_experiment
+from adafed.engines.flower.limits import for_flower
+from adafed.engines.station import open_from
+from adafed.errors import AdafedError
+from adafed.rounds.records import RoundRecord
+
+QUIET = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "OMP_NUM_THREADS": "1",  # clients work on one thread anyway
+}
+
+
+def simulate_on_ray(
+    config: Config,
+    directory: str | Path,
+    *,
+    nodes: int | None = None,
+    watch: Callable[[RoundRecord], None] | None = None,
+) -> None:
+    """Run or continue the experiment with `nodes` virtual SuperNodes, by default one for each client."""
+    if find_spec("ray") is None:
+        raise AdafedError("Flower's simulation engine needs ray; pip install 'adafed[flower]'")
+    from flwr.simulation import run_simulation  # takes seconds
+
+    count = nodes or len(open_from(for_flower(config)).ids)
+    path = Path(directory).resolve()
+    app = ServerApp()
+
+    @app.main()
+    def main(grid: Grid, context: Context) -> None:
+        run_experiment(grid, config, path, nodes=count, watch=watch)
+
+    processes = config.run.workers if isinstance(config.run.workers, int) and config.run.workers else os.cpu_count()
+    personal = {"personal-dir": str(path / "personal")} if config.ditto else {}
+    with _calm():
+        run_simulation(
+            server_app=app,
+            client_app=experiment_client(config, **personal),
+            num_supernodes=count,
+            backend_config={
+                "client_resources": {"num_cpus": 1.0, "num_gpus": 0.0},
+                "init_args": {"num_cpus": processes or 1, "log_to_driver": False, "include_dashboard": False},
+            },
+        )
+
+
+@contextmanager
+def _calm() -> Iterator[None]:
+    """Flower's and Ray's own talk is for their own users; what went wrong is told."""
+    logger = getLogger("flwr")
+    level, before = logger.level, {key: os.environ.get(key) for key in QUIET}
+    os.environ.update({key: os.environ.get(key, value) for key, value in QUIET.items()})
+    logger.setLevel(WARNING)
+    logger.addFilter(_without_deprecations)
+    try:
+        yield
+    finally:
+        logger.removeFilter(_without_deprecations)
+        logger.setLevel(level)
+        for key, value in before.items():
+            if value is None:
+                os.environ.pop(key, None)
+
+
+def _without_deprecations(record: object) -> bool:
+    """`run_simulation` is announced to go; the versions this package admits all have it."""
+    return "DEPRECATED FEATURE" not in str(getattr(record, "msg", ""))

@@ -1,0 +1,66 @@
+"""A worker process: `python -m adafed.engines.local.worker FD` does units of work until the other end of FD closes.
+
+It is a plain subprocess with JSON on a socket and raw numbers in shared memory: nothing is pickled, and a user's script
+is not imported again, as multiprocessing would do.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import traceback
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from typing import Any
+
+import torch
+
+from adafed.config.sections import config_from
+from adafed.engines.local.messages import decode, encode, unit_from_json
+from adafed.engines.local.shared_memory import attach
+from adafed.engines.station import PredictUnit, Station, TrainUnit
+from adafed.errors import AdafedError
+
+
+def serve(connection: Connection) -> None:
+    torch.set_num_threads(1)
+    hello = decode(connection.recv_bytes())
+    try:
+        station = Station(config_from(hello["config"]))
+        received = attach(1, station.width, hello["received"], on_disk=False).tensor[0]
+        updates = attach(hello["rows"], station.width, hello["updates"], on_disk=hello["on_disk"])
+    except AdafedError as error:
+        connection.send_bytes(encode({"error": str(error)}))
+        return
+    # Files are the same for everybody who reads them; what a function makes may differ from call to call.
+    made = station.federation.checksum if station.config.data.name == "function" else None
+    connection.send_bytes(encode({"ready": os.getpid(), "clients": len(station.federation.ids), "checksum": made}))
+    while True:
+        message = decode(connection.recv_bytes())
+        connection.send_bytes(encode(_answer(station, message, received, updates.tensor)))
+        updates.release()
+
+
+def _answer(station: Station, message: dict[str, Any], received: torch.Tensor, updates: torch.Tensor) -> dict[str, Any]:
+    try:
+        unit = unit_from_json(message["unit"])
+        if isinstance(unit, TrainUnit):
+            return {"number": message["number"], "results": station.train(unit, received, updates)}
+        if isinstance(unit, PredictUnit):
+            return {"number": message["number"], "results": station.predict(unit, received)}
+        return {"number": message["number"], "results": station.measure(unit, received)}
+    except AdafedError as error:
+        return {"number": message["number"], "error": str(error)}
+    except Exception:  # a bug, or the user's own model failing: the main process tells it with the traceback
+        return {"number": message["number"], "crash": traceback.format_exc()}
+
+
+def main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the main process's to handle
+    with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the main process is gone: nothing left to do
+        serve(Connection(int(sys.argv[1])))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""What is known of a round when it is over: the values that `simulate` yields and the run directory keeps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from adafed.engines.station import Scores
+from adafed.metrics import Fairness, fairness
+
+
+class Participant(NamedTuple):
+    """One client's part in a round. `stepped` is its training loss after the server's step."""
+
+    client: str
+    samples: int | None = None
+    steps: int | None = None
+    before: float | None = None
+    after: float | None = None
+    running: float | None = None
+    accuracy: float | None = None
+    stepped: float | None = None
+    coefficient: float | None = None
+    rate: float | None = None
+    dropped: str | None = None
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """One model (the global one, or everyone's personal one) on one part of every client's data."""
+
+    part: str
+    personal: bool
+    scores: tuple[tuple[str, Scores], ...]
+
+    @property
+    def fairness(self) -> Fairness:
+        """Over the clients that have samples in this part."""
+        scored = [score for _, score in self.scores if score.accuracy is not None]
+        losses = [score.loss for score in scored]
+        finite = all(loss is not None and abs(loss) < float("inf") for loss in losses)
+        return fairness(
+            [score.accuracy or 0.0 for score in scored],
+            [score.samples for score in scored],
+            [loss or 0.0 for loss in losses] if finite else None,
+        )
+
+
+@dataclass(frozen=True)
+class RoundRecord:
+    """A finished round."""
+
+    round: int
+    local_lr: float
+    rate: float
+    participants: tuple[Participant, ...]
+    norm: float | None = None
+    mean_norm: float | None = None
+    condition: float | None = None
+    negative: int | None = None
+    rho: float | None = None
+    mean_decrease: float | None = None
+    skipped: str | None = None
+    notes: dict[str, Any] = field(default_factory=dict)
+    evaluations: tuple[Evaluation, ...] = ()
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def evaluation(self, part: str = "test", personal: bool | None = None) -> Evaluation | None:
+        """The one on `part`; of the personal models where there are any, unless told otherwise."""
+        found = [one for one in self.evaluations if one.part == part]
+        if personal is not None:
+            found = [one for one in found if one.personal == personal]
+        return max(found, key=lambda one: one.personal) if found else None

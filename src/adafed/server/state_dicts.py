@@ -1,0 +1,88 @@
+"""Aggregation of PyTorch state_dicts: parameters go through the rule, BatchNorm statistics are averaged beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from adafed.errors import AdafedError
+from adafed.server.aggregate import Aggregate, Values, aggregate
+from adafed.server_rules.base import Rule
+
+StateDict = Mapping[str, torch.Tensor]
+STATISTICS = ("running_mean", "running_var")
+
+
+@dataclass(frozen=True)
+class StateAggregate:
+    """`directions` has the shapes of the parameters; `statistics` are the clients' averages; `untouched` are the
+    integer buffers (step counters and the like), which have no average and are left to the caller."""
+
+    outcome: Aggregate
+    directions: dict[str, torch.Tensor]
+    statistics: dict[str, torch.Tensor]
+    untouched: tuple[str, ...]
+
+    def applied(self, before: StateDict, server_lr: float = 1.0) -> dict[str, torch.Tensor]:
+        """The new global state: parameters moved, statistics replaced, the rest as it was."""
+        moved = {name: before[name] - server_lr * step for name, step in self.directions.items()}
+        return {name: moved.get(name, self.statistics.get(name, value)) for name, value in before.items()}
+
+
+def aggregate_states(
+    rule: Rule,
+    before: StateDict,
+    after: Sequence[StateDict],
+    *,
+    sizes: Values | None = None,
+    statistics: Collection[str] | None = None,
+    **facts: Any,
+) -> StateAggregate:
+    """Aggregate what K clients made of the global state `before`; facts as for `aggregate`.
+
+    Floating tensors are parameters, unless their name ends in running_mean or running_var (or is in `statistics`):
+    those are averaged over the clients that were not dropped, by sample count where `sizes` is given. A client whose
+    statistics or sample count are of no use has no part in those averages.
+    """
+    if not after:
+        raise AdafedError("after is an empty list; give the state_dict of at least one client")
+    for k, state in enumerate(after):
+        for name, value in before.items():
+            if name not in state or state[name].shape != value.shape:
+                found = "missing" if name not in state else f"of shape {tuple(state[name].shape)}"
+                raise AdafedError(f"client {k}: {name} is {found}; it must have shape {tuple(value.shape)}")
+    floating = [name for name, value in before.items() if value.is_floating_point()]
+    chosen = [n for n in floating if n.rsplit(".", 1)[-1] in STATISTICS] if statistics is None else list(statistics)
+    for name in chosen:
+        if name not in floating:
+            raise AdafedError(f"statistics has {name!r}; it must name floating tensors among {', '.join(floating)}")
+    parameters = [name for name in floating if name not in chosen]
+    if not parameters:
+        raise AdafedError(f"no parameter is left among {', '.join(before) or 'nothing'}; give at least one")
+    updates = [torch.cat([(before[n] - state[n]).reshape(-1) for n in parameters]) for state in after]
+    outcome = aggregate(rule, updates, sizes=sizes, **facts)
+
+    pieces = torch.split(outcome.direction, [before[name].numel() for name in parameters])
+    directions = {
+        name: piece.view_as(before[name]).to(before[name].dtype) for name, piece in zip(parameters, pieces, strict=True)
+    }
+    kept = [k for k, rate in enumerate(outcome.diagnostics.rates) if rate == rate]
+    kept = [k for k in kept if all(after[k][name].isfinite().all() for name in chosen)]
+    weights = _weights(sizes, kept)
+    averages = {
+        name: sum((w * after[k][name].double() for k, w in weights.items()), torch.zeros(())).to(before[name].dtype)
+        for name in (chosen if weights else ())
+    }
+    untouched = tuple(name for name in before if name not in directions and name not in averages)
+    return StateAggregate(outcome, directions, averages, untouched)
+
+
+def _weights(sizes: Values | None, kept: list[int]) -> dict[int, float]:
+    """Shares of the kept clients by sample count; plain where no count is given or none is of use."""
+    counts = {k: float((sizes[k] if sizes is not None else 1.0) or 0.0) for k in kept}
+    counts = {k: count for k, count in counts.items() if 0.0 < count < float("inf")} or dict.fromkeys(kept, 1.0)
+    total = sum(counts.values())
+    return {k: count / total for k, count in counts.items()}

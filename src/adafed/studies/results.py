@@ -1,0 +1,257 @@
+"""What a study found, small enough to keep: the evaluations of all its runs in one JSON file, and what they say.
+
+Three tables are read from it: each method's numbers, paired differences to one method over the seeds, and how many
+rounds each needed. A run directory has a row for every client and evaluation; a kept file has a few numbers for each.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from adafed.config.sections import load_config
+from adafed.errors import AdafedError
+from adafed.files import full_disk_in_a_sentence, write_whole
+from adafed.report.tables import Cell, Column, Row, Table, cells
+from adafed.runs.summary import COLUMNS, LATE, Metrics, column, evaluations, known_mean, metrics
+from adafed.studies.compare import Run
+
+FORMAT = 1
+KEPT = ("mean", "std", "floor", "excess", "worst_5", "worst_10", "best_5", "best_10", "rho")
+SMOOTHED = 3  # evaluations averaged before a round counts as having reached something: one swing is no arrival
+DIGITS = 3
+
+
+@dataclass(frozen=True)
+class KeptRun:
+    """One run. `evaluations` holds, for each measure, its values at `at`, the rounds of the evaluations."""
+
+    method: str
+    seed: int
+    rounds: int
+    personalised: bool
+    at: tuple[int, ...]
+    evaluations: dict[str, tuple[float | None, ...]]
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def final(self) -> Metrics:
+        return {key: values[-1] if values else None for key, values in self.evaluations.items()}
+
+    @property
+    def tail(self) -> Metrics:
+        """The mean over the evaluations of the last tenth of the rounds."""
+        late = [k for k, round_ in enumerate(self.at) if round_ > (1 - LATE) * self.rounds] or [len(self.at) - 1]
+        return {key: known_mean([values[k] for k in late]) for key, values in self.evaluations.items() if values}
+
+    def reached(self, key: str, level: float) -> int | None:
+        """The first round at which the measure, averaged over three evaluations, is at least `level`."""
+        values = self.evaluations[key]
+        for k in range(SMOOTHED - 1, len(values)):
+            mean = known_mean(values[k - SMOOTHED + 1 : k + 1])
+            if mean is not None and mean >= level:
+                return self.at[k]
+        return None
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A study's runs. `told` is how it was made: the command, the profile, versions."""
+
+    title: str
+    columns: tuple[str, ...]
+    runs: tuple[KeptRun, ...]
+    told: dict[str, Any] = field(default_factory=dict)
+
+    def methods(self) -> dict[str, dict[int, KeptRun]]:
+        found: dict[str, dict[int, KeptRun]] = {}
+        for run in self.runs:
+            found.setdefault(run.method, {})[run.seed] = run
+        return found
+
+
+def kept_run(method: str, directory: Path, part: str = "test") -> KeptRun | None:
+    """From a run directory; None where it has no evaluation yet."""
+    config = load_config(directory / "config.toml")
+    last, records = evaluations(directory, part)
+    if not records:
+        return None
+    found = [metrics(record, part) for record in records]
+    named = [key for key in found[0] if key in KEPT or key.startswith("client:")]
+    told = {"rule": config.to_dict()["rule"], "rate": config.server.rate, "loss": config.server.loss}
+    values = {key: tuple(_rounded(one.get(key)) for one in found) for key in named}
+    at = tuple(record.round for record in records)
+    return KeptRun(method, config.seed, last, config.ditto is not None, at, values, told)
+
+
+def save(kept: Kept, path: Path) -> None:
+    """One line a run, so that a later run changes one line of the file."""
+    head = {"format": FORMAT, "title": kept.title, "columns": kept.columns, "told": kept.told}
+    lines = [json.dumps(_packed(run)) for run in kept.runs]
+    text = json.dumps(head)[:-1] + ', "runs": [\n' + ",\n".join(lines) + "\n]}\n"
+    with full_disk_in_a_sentence(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, text.encode())
+
+
+def load(path: str | Path) -> Kept:
+    try:
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        known = content["format"]
+        runs = tuple(_unpacked(run) for run in content["runs"]) if known == FORMAT else ()
+        kept = Kept(str(content["title"]), tuple(map(str, content["columns"])), runs, dict(content["told"]))
+    except OSError as error:
+        raise AdafedError(f"{path} cannot be read: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise AdafedError(f"{path} holds no kept results; adafed reproduce NAME --keep FILE writes them") from None
+    if known != FORMAT:
+        raise AdafedError(f"{path} is of format {known!r}; this version reads {FORMAT}")
+    return kept
+
+
+def gathered(title: str, columns: Sequence[str], runs: Sequence[Run], told: Mapping[str, Any]) -> Kept:
+    """Of the runs that are there, finished or not."""
+    there = [run for run in runs if (run.directory / "rounds.sqlite").exists()]
+    found = [kept_run(run.method, run.directory) for run in there]
+    return Kept(title, tuple(columns), tuple(run for run in found if run is not None), dict(told))
+
+
+def keep(new: Kept, path: Path) -> None:
+    """Write, or add to what is kept there already."""
+    old = kept_for(path, new.title, new.told)
+    save(new if old is None else joined(old, new), path)
+
+
+def kept_for(path: Path, title: str, told: Mapping[str, Any]) -> Kept | None:
+    """What a file keeps of this study; None where there is no file. Worth asking before hours of runs."""
+    with full_disk_in_a_sentence(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.exists():
+            return None
+    old = load(path)
+    if old.runs and (old.title, old.told) != (title, dict(told)):
+        was, is_ = (
+            ", ".join([name, *map(str, more.values())]) for name, more in ((old.title, old.told), (title, told))
+        )
+        raise AdafedError(f"{path} keeps {was!r}, and these runs are of {is_!r}; choose another file")
+    return old
+
+
+def joined(old: Kept, new: Kept) -> Kept:
+    """The runs of both; where both have one, the new."""
+    runs = {(run.method, run.seed): run for run in (*old.runs, *new.runs)}
+    return Kept(new.title, new.columns, tuple(runs.values()), new.told)
+
+
+def _packed(run: KeptRun) -> dict[str, Any]:
+    return {**vars(run), "at": list(run.at), "evaluations": {k: list(v) for k, v in run.evaluations.items()}}
+
+
+def _unpacked(content: Mapping[str, Any]) -> KeptRun:
+    values = {str(key): tuple(value) for key, value in content["evaluations"].items()}
+    run = KeptRun(**{**content, "at": tuple(content["at"]), "evaluations": values})
+    whole = all(isinstance(one, int) for one in (run.seed, run.rounds, *run.at)) and isinstance(run.method, str)
+    numbers = all(one is None or isinstance(one, int | float) for found in values.values() for one in found)
+    if not (whole and numbers and all(len(found) == len(run.at) for found in values.values())):
+        raise ValueError("not what `_packed` writes")
+    return run
+
+
+# What they say
+
+
+def scores(kept: Kept, columns: Sequence[str], *, final: bool = False) -> Table:
+    """Each method's numbers: mean and standard deviation over its seeds."""
+    rows = []
+    for method, runs in kept.methods().items():
+        numbers = [[(run.final if final else run.tail).get(key) for key in columns] for run in runs.values()]
+        label = method if len(runs) == _most_seeds(kept) else f"{method} ({_seeds(len(runs))})"
+        rows.append(Row(label, cells(numbers), next(iter(runs.values())).personalised))
+    what = "the final model" if final else "means over the evaluations of the last tenth of the rounds"
+    notes = (f"{what}; {_seeds(_most_seeds(kept))}", *(f"{key}: {value}" for key, value in kept.told.items()))
+    return Table(kept.title, tuple(column(key) for key in columns), tuple(rows), notes)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The mean of paired differences and half the width of its 95 % interval (Student's t); None for one pair."""
+
+    mean: float
+    half: float | None
+    pairs: int
+
+
+def difference(values: Sequence[float]) -> Difference:
+    mean = math.fsum(values) / len(values)
+    if len(values) < 2:
+        return Difference(mean, None, len(values))
+    from scipy.stats import t
+
+    variance = math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
+    half = float(t.ppf(0.975, len(values) - 1)) * math.sqrt(variance / len(values))
+    return Difference(mean, half, len(values))
+
+
+def paired(kept: Kept, against: str, columns: Sequence[str], *, final: bool = False) -> Table:
+    """Every method minus `against` at the same seeds: the split, the first model and the cohorts are the same there."""
+    methods = kept.methods()
+    if against not in methods:
+        raise AdafedError(f"--against is {against!r}; there are {', '.join(methods)}")
+    rows = []
+    for method, runs in methods.items():
+        if method == against:
+            continue
+        both = sorted(runs.keys() & methods[against].keys())
+        line = []
+        for key in columns:
+            pairs = [((a.final if final else a.tail).get(key), (b.final if final else b.tail).get(key))
+                     for a, b in ((runs[seed], methods[against][seed]) for seed in both)]  # fmt: skip
+            known = [a - b for a, b in pairs if a is not None and b is not None]
+            line.append(_interval(difference(known)) if known else Cell(()))
+        rows.append(Row(method, tuple(line), next(iter(runs.values())).personalised))
+    picked = tuple(Column(column(key).label, 0, digits=column(key).digits) for key in columns)
+    note = "paired over the seeds, with half the width of the 95 % interval; one seed has none"
+    return Table(f"{kept.title}: difference to {against}", picked, tuple(rows), (note,))
+
+
+def _interval(found: Difference) -> Cell:
+    return Cell((found.mean,), "" if found.half is None else f" ±{found.half:.2f}")
+
+
+def rounds_to(kept: Kept, levels: Mapping[str, float]) -> Table:
+    """How many rounds each method took to reach each level; a seed that never did is not counted, and told."""
+    rows = []
+    for method, runs in kept.methods().items():
+        line = []
+        for key, level in levels.items():
+            reached = [run.reached(key, level) for run in runs.values()]
+            there = tuple(float(round_) for round_ in reached if round_ is not None)
+            missed = len(reached) - len(there)
+            line.append(Cell(there, f" ({missed} of {len(reached)} never)" if missed else "", 0))
+        rows.append(Row(method, tuple(line), next(iter(runs.values())).personalised))
+    picked = tuple(Column(f"{COLUMNS[key].label} ≥ {level:g}", -1) for key, level in levels.items())
+    note = f"the first round whose evaluation, averaged with the {SMOOTHED - 1} before it, is there"
+    return Table(f"{kept.title}: rounds to reach", picked, tuple(rows), (note,))
+
+
+def usual_levels(kept: Kept, against: str) -> dict[str, float]:
+    """Where `against` ends, a point below: what a slower method must reach too."""
+    runs = kept.methods().get(against, {}).values()
+    found = {key: known_mean([run.tail.get(key) for run in runs]) for key in ("mean", "worst_10")}
+    return {key: round(value - 1.0, 1) for key, value in found.items() if value is not None}
+
+
+def _most_seeds(kept: Kept) -> int:
+    return max((len(runs) for runs in kept.methods().values()), default=0)
+
+
+def _seeds(count: int) -> str:
+    return f"{count} seed" if count == 1 else f"{count} seeds"
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, DIGITS)

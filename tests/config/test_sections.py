@@ -1,0 +1,186 @@
+"""The configuration: what it accepts, and one sentence for everything else."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adafed import AdafedError
+from adafed.config.sections import Config, config_from, load_config, merged, parse_settings
+from adafed.engines.local.simulate import simulate
+from adafed.server_rules import RULES, rule
+
+MISTAKES: list[tuple[str, str]] = [
+    ("round = 3", r"^round is unknown; the top level has name, seed, rounds, "),
+    ("rounds = 0", r"^rounds = 0: it must be greater than or equal to 1$"),
+    ("rounds = '3'", r"^rounds = '3': it must be a valid integer$"),
+    ("rounds = 2.5", r"^rounds = 2\.5: it must be a valid integer"),
+    ("seed = -1", r"^seed = -1: it must be greater than or equal to 0$"),
+    ("seed = true", r"^seed = True: it must be a valid integer$"),
+    ("[seeds]\nweights = 1", r"^seeds\.weights is unknown; \[seeds\] has data, model, sampling$"),
+    ("data = 3", r"^data = 3: it must be a table"),
+    ("[split]\ntest = 1.0", r"^split\.test = 1\.0: it must be less than 1$"),
+    ("[split]\nvalidation = -0.1", r"^split\.validation = -0\.1: it must be greater than or equal to 0$"),
+    ("[split]\nmode = 'outside'", r"^split\.mode = 'outside': it must be 'within' or 'published'$"),
+    ("[cohort]\nfraction = 0.0", r"^cohort\.fraction = 0\.0: it must be greater than 0$"),
+    ("[cohort]\nfraction = 1.5", r"^cohort\.fraction = 1\.5: it must be less than or equal to 1$"),
+    ("[cohort]\nfraction = 0.5\ncount = 3", r"^\[cohort\]: give either fraction or count, not both$"),
+    ("[cohort]\ncount = 0", r"^cohort\.count = 0: it must be greater than or equal to 1$"),
+    ("[cohort]\nsampling = 'big'", r"^cohort\.sampling = 'big': it must be 'uniform' or 'size'$"),
+    ("[cohort]\ndropout = 1.0", r"^cohort\.dropout = 1\.0: it must be less than 1$"),
+    ("[cohort.join]\nanna = 0", r"^cohort\.join\.anna = 0: it must be greater than or equal to 1$"),
+    ("[local]\nlr = 0.0", r"^local\.lr = 0\.0: it must be greater than 0$"),
+    ("[local]\nlr = nan", r"^local\.lr = nan: it must be a finite number$"),
+    ("[local]\nlr = inf", r"^local\.lr = inf: it must be a finite number$"),
+    ("[local]\nlearning_rate = 0.1", r"^local\.learning_rate is unknown; \[local\] has epochs, batch_size, lr, "),
+    ("[local]\nbatch_size = 'all'", r"^local\.batch_size = 'all': it must be a valid integer or 'full'$"),
+    ("[local]\nbatch_size = 0", r"^local\.batch_size = 0: it must be greater than or equal to 1 or 'full'$"),
+    ("[local]\nmomentum = 1.0", r"^local\.momentum = 1\.0: it must be less than 1$"),
+    ("[local]\nmu = -1.0", r"^local\.mu = -1\.0: it must be greater than or equal to 0$"),
+    ("[local]\nloss = 'mse'", r"^local\.loss = 'mse': it must be 'cross-entropy' or 'double-softmax'$"),
+    ("[local]\ntogether = 'always'", r"^local\.together = 'always': it must be 'auto' or 'never' or a valid integer$"),
+    ("[server]\nrate = 0", r"^server\.rate = 0: it must be greater than 0$"),
+    ("[server]\nloss = 'mean'", r"^server\.loss = 'mean': it must be 'before', 'after' or 'running'$"),
+    ("[server.optimizer]\nname = 'adm'", r"^no server optimiser is called 'adm'; there are adagrad, adam, "),
+    ("[server.optimizer]\nname = 'sgd'\nmomentum = 1.5", r"^sgd: momentum is 1\.5; it must be at least 0 and less"),
+    ("[server.schedule]\nname = 'cosine'", r"^no rate schedule is called 'cosine'; there are "),
+    ("rule = 'adafedd'", r"^no rule is called 'adafedd'; there are adafed, "),
+    ("[rule]\nname = 'adafed'\ngama = 1", r"^adafed has no option 'gama'; it has gamma, "),
+    ("[rule]\nname = 'adafed'\ngamma = 'big'", r"^adafed: gamma is 'big'; it must be a number$"),
+    ("[rule]\nname = 'adafed'\ngamma = -1", r"^adafed: gamma is -1"),
+    ("[rule]\nname = 'adafed'\nhull = 'convex'", r"^adafed: hull is 'convex'; it must be one of 'affine', 'simplex'$"),
+    ("[ditto]\nstrength = 1.0\nlr = 0.0", r"^ditto\.lr = 0\.0: it must be greater than 0$"),
+    ("[ditto]\nlambda = -1.0", r"^ditto\.lambda = -1\.0: it must be greater than or equal to 0$"),
+    ("[evaluation]\nevery = 0", r"^evaluation\.every = 0: it must be greater than or equal to 1$"),
+    ("[run]\nworkers = -1", r"^run\.workers = -1: it must be greater than or equal to 0 or 'auto'$"),
+    ("[run]\nworkers = 'many'", r"^run\.workers = 'many': it must be a valid integer or 'auto'$"),
+    ("[run]\nupdates_mb = 0", r"^run\.updates_mb = 0: it must be greater than or equal to 1$"),
+    ("rounds = ", r"not TOML: "),
+    (f"rounds = 1{'0' * 5000}", r"not TOML: "),
+    (f"x = {'[' * 3000}", r"not TOML: "),
+    ("name = '../up'", r"^\[name\]: a name must be that of a folder: no slashes"),
+    ("name = '..'", r"^\[name\]: a name must be that of a folder"),
+    ("[server]\nrate = 1e300", r"^server\.rate = 1e\+300: it must be less than or equal to 1000000000$"),
+    ("[local]\nbatch_size = 99999999999999999999", r"^local\.batch_size = 99999999999999999999: it must be less than "),
+    (f"[rule]\ngamma = 1{'0' * 400}", r"^adafed: gamma has 401 digits; it must be a number below 1e308$"),
+    ("[rule]\nself = 1", r"^adafed has no option 'self'"),
+]
+
+
+@pytest.mark.parametrize(("text", "told"), MISTAKES, ids=[text for text, _ in MISTAKES])
+def test_every_mistake_is_told_in_one_sentence(text: str, told: str, tmp_path: Path) -> None:
+    (tmp_path / "experiment.toml").write_text(text)
+    with pytest.raises(AdafedError, match=told) as error:
+        load_config(tmp_path / "experiment.toml")
+    assert "\n" not in str(error.value)
+    assert "Input should" not in str(error.value)
+
+
+LATER: list[tuple[dict[str, Any], str]] = [
+    ({"model": {"name": "mlpp"}}, r"model\.name = 'mlpp' is unknown"),
+    ({"model": {"name": "mlp", "depth": 3}}, r"model\.depth is unknown"),
+    ({"model": {"name": "mlp", "hidden": 3}}, r"model\.hidden = 3 must be a list"),
+    ({"model": {"name": "nowhere:Model"}}, r"model\.name = 'nowhere:Model': there is no module"),
+    ({"data": {"name": "digitz"}}, r"data\.name = 'digitz' is unknown"),
+    ({"partition": {"name": "dirichlet", "clients": 0}}, r"partition\.clients = 0"),
+    ({"run": {"device": "gpu7"}}, r"run\.device = 'gpu7': it must be a device that torch finds here"),
+    ({"run": {"device": "cuda:99"}}, r"run\.device = 'cuda:99': it must be a device that torch finds here"),
+    ({"data": {"clients": 3}}, r"data\.clients is unknown; data\.name = 'digits' has flat"),
+    ({"data": {"name": "cifar10", "data_dir": "/x"}}, r"data\.data_dir is unknown; data\.name = 'cifar10' has "),
+    ({"data": {"name": "cifar10", "dir": 5}}, r"data\.dir is 5; it must be"),
+    ({"data": {"name": "cifar10", "download": "no"}}, r"data\.download is 'no'; it must be"),
+    ({"data": {"name": "synthetic"}, "split": {"limit": 3}}, r"split\.limit = 3 has no meaning for data\.name = 'syn"),
+    ({"data": {"name": "synthetic"}, "split": {"stratified": True}}, r"split\.stratified = True has no meaning"),
+    ({"partition": {"name": "iid", "clients": 4, "seed": 1}}, r"partition\.seed is unknown: 'iid' has the options "),
+    ({"model": {"classes": 10}}, r"^model\.classes is unknown: 'mlp' has the options hidden"),
+    (
+        {"model": {"name": "lstm"}, "data": {"flat": True}},
+        r"model\.name = 'lstm' does not take inputs of shape \(64,\)",
+    ),
+    ({"model": {"hidden": [10**11]}}, r"model\.name = 'mlp' cannot be built for 10 classes: "),
+    ({"run": {"device": "meta"}}, r"run\.device = 'meta': it must be a device that torch finds here"),
+    (
+        {"server": {"schedule": {"name": "step", "factor": 1e308, "every": 1}}, "rounds": 3},
+        r"the server's rate is 1e\+308 in round 2; lower",
+    ),
+    ({"cohort": {"count": 21}}, r"cohort\.count = 21 is more than the federation's 20 clients"),
+    ({"cohort": {"join": {"zoe": 2}}}, r"cohort\.join names client 'zoe'"),
+]
+
+
+@pytest.mark.parametrize(("content", "told"), LATER)
+def test_what_only_the_data_can_tell_is_told_before_training(content: dict[str, Any], told: str) -> None:
+    config = config_from(merged({"run": {"workers": 0}, "rounds": 1}, content))
+    with pytest.raises(AdafedError, match=told) as error:
+        list(simulate(config))
+    assert "\n" not in str(error.value)
+
+
+def test_a_missing_file_and_one_that_is_not_text(tmp_path: Path) -> None:
+    with pytest.raises(AdafedError, match=r"nowhere\.toml cannot be read: No such file"):
+        load_config(tmp_path / "nowhere.toml")
+    (tmp_path / "binary.toml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(AdafedError, match=r"binary\.toml is not text in UTF-8"):
+        load_config(tmp_path / "binary.toml")
+
+
+def test_options_without_a_name_go_with_the_entry_they_belong_to() -> None:
+    config = config_from(merged({"rule": {"gamma": 1.0}, "server": {"optimizer": {"momentum": 0.5}}},
+                                {"rule": "fedavg", "server": {"optimizer": {"name": "adam"}}}))  # fmt: skip
+    assert (config.rule.name, config.rule.options) == ("fedavg", {})
+    assert config.server.optimizer.options == {}
+    assert config_from(merged({"rule": {"gamma": 1.0}}, {"rule": {"name": "adafed"}})).rule.options == {"gamma": 1.0}
+
+
+def test_settings_go_on_top_of_the_file(tmp_path: Path) -> None:
+    (tmp_path / "trial.toml").write_text("[rule]\nname = 'adafed'\ngamma = 1.0\n[local]\nlr = 0.5\n")
+    config = load_config(tmp_path / "trial.toml", ["rule.gamma=5", "local.batch_size=full", "model.hidden=[3, 4]"])
+    assert config.name == "trial"
+    assert config.rule.options["gamma"] == 5
+    assert (config.local.lr, config.local.batch_size) == (0.5, "full")
+    assert config.model.options["hidden"] == [3, 4]
+    renamed = load_config(tmp_path / "trial.toml", ["rule.name=fedavg"])
+    assert renamed.rule.options == {}
+    short = load_config(tmp_path / "trial.toml", ["rule=fedavg"])
+    assert short.rule.name == "fedavg"
+
+
+@pytest.mark.parametrize("setting", ["rule.gamma", "=3", "rule..gamma=1", ".=1"])
+def test_settings_that_are_none(setting: str) -> None:
+    with pytest.raises(AdafedError, match=r"is not of the form section\.key=value"):
+        parse_settings([setting])
+
+
+def test_a_configuration_survives_its_own_file(tmp_path: Path) -> None:
+    config = config_from({
+        "rule": "fedavg", "ditto": {"lambda": 0.25}, "cohort": {"join": {"a": 3}}, "local": {"batch_size": "full"},
+        "partition": {"name": "iid", "clients": 3}, "seeds": {"data": 4}, "run": {"workers": "auto"},
+    })  # fmt: skip
+    (tmp_path / "experiment.toml").write_text(config.to_toml())
+    assert load_config(tmp_path / "experiment.toml") == config
+    assert config.changed(rule={"name": "adafed", "gamma": 2.0}).ditto == config.ditto
+
+
+@pytest.mark.parametrize("name", RULES.names())
+def test_a_completed_configuration_names_every_option_and_makes_the_same_rule(name: str, tmp_path: Path) -> None:
+    config = config_from({"rule": name, "server": {"optimizer": "adam"}})
+    (tmp_path / "run.toml").write_text(config.completed().to_toml())
+    again = load_config(tmp_path / "run.toml")
+    assert again == again.completed() == config.completed()
+    assert rule(name, **again.rule.options) == rule(name)
+    known = {field.name for field in dataclasses.fields(rule(name)) if getattr(rule(name), field.name) is not None}
+    assert set(again.rule.options) == known
+    assert "beta2" in again.server.optimizer.options
+
+
+def test_local_rates_decay() -> None:
+    config = config_from({"local": {"lr": 1.0, "lr_decay": 0.5, "lr_decay_every": 2}})
+    assert [config.local.rate(t) for t in (1, 2, 3, 5)] == [1.0, 1.0, 0.5, 0.25]
+
+
+def test_the_defaults_are_a_run() -> None:
+    records = list(simulate(Config(rounds=1).changed(run={"workers": 0})))
+    assert len(records) == 1

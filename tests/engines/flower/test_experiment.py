@@ -1,0 +1,193 @@
+"""One TOML, two engines: what Flower's clients and server make of an experiment is what the simulator makes of it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+from deployment import wait_for
+from pretend import PretendGrid
+
+from adafed import Config, config_from, simulate
+from adafed.config.sections import merged
+from adafed.engines.flower.experiment import experiment_client, run_experiment
+from adafed.engines.local.simulate import Simulation
+from adafed.rounds.records import RoundRecord
+from adafed.runs.store import Store
+from adafed.runs.summary import summarise
+from adafed.server.state import ServerState
+
+BASE: dict[str, Any] = {
+    "rounds": 2,
+    "data": {"name": "digits"},
+    "partition": {"name": "dirichlet", "clients": 6, "beta": 0.5, "minimum": 20},
+    "model": {"name": "mlp", "hidden": [8]},
+    "local": {"epochs": 1, "batch_size": 16, "together": "never"},
+    "run": {"workers": 0},
+}
+
+
+def experiment(**changes: Any) -> Config:
+    return config_from(merged(BASE, changes))
+
+
+def simulated(config: Config, directory: Path | None = None) -> ServerState:
+    with Simulation(config, directory=directory) as simulation:
+        for _ in simulation.rounds():
+            pass
+        return simulation.state
+
+
+def on_flower(config: Config, directory: Path, nodes: int = 6, **options: Any) -> ServerState:
+    personal = {"personal-dir": str(directory / "personal")} if options.pop("kept", False) else {}
+    grid = PretendGrid(experiment_client(config, **personal), nodes)
+    return run_experiment(grid, config, directory, nodes=nodes, **options)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"rule": "fedavg", "server": {"optimizer": "adam", "rate": 0.1}},
+        {"rule": {"name": "qffl", "q": 1.0}},
+        {"rule": {"name": "fedfv", "tau": 1}, "cohort": {"fraction": 0.5}, "rounds": 3},
+        {"rule": "fedfa", "server": {"loss": "after"}},
+        {"rule": "afl", "server": {"loss": "running"}},
+        {"cohort": {"count": 3, "sampling": "size", "stragglers": 0.5, "dropout": 0.3}, "rounds": 3},
+        {"ditto": {"lambda": 0.5}, "rounds": 3, "cohort": {"fraction": 0.5}},
+        {"local": {"mu": 0.1, "momentum": 0.5, "lr_decay": 0.9}},
+    ],
+)
+@pytest.mark.parametrize("nodes", [6, 4])
+def test_both_engines_give_the_same_bits(changes: dict[str, Any], nodes: int, tmp_path: Path) -> None:
+    config = experiment(**changes)
+    here = simulated(config, tmp_path / "here")
+    there = on_flower(config, tmp_path / "there", nodes)
+    assert torch.equal(here.parameters, there.parameters)
+    for name, moment in here.moments.items():
+        assert torch.equal(moment, there.moments[name])
+    assert (here.rule_state and here.rule_state.numbers) == (there.rule_state and there.rule_state.numbers)
+    assert here.personal == there.personal
+
+
+def test_clients_trained_together_agree_to_float_tolerance(tmp_path: Path) -> None:
+    config = experiment(partition={"name": "iid", "clients": 6}, local={"together": "auto"})
+    here, there = simulated(config), on_flower(config, tmp_path)
+    torch.testing.assert_close(here.parameters, there.parameters, rtol=1e-5, atol=1e-6)
+
+
+def test_the_run_directory_holds_what_the_simulator_writes(tmp_path: Path) -> None:
+    config = experiment(cohort={"fraction": 0.5}, ditto={"lambda": 0.5})
+    for _ in simulate(config, directory=tmp_path / "here"):
+        pass
+    on_flower(config, tmp_path / "there")
+    (here, there) = (Store(tmp_path / name / "rounds.sqlite", read_only=True) for name in ("here", "there"))
+    for mine, theirs in zip(here.records(), there.records(), strict=True):
+        assert mine.norm == theirs.norm
+        assert mine.condition == theirs.condition
+        for one, other in zip(mine.participants, theirs.participants, strict=True):
+            assert (one.client, one.samples, one.steps) == (other.client, other.samples, other.steps)
+            assert (one.before, one.running, one.coefficient) == (other.before, other.running, other.coefficient)
+    last, other = list(here.records())[-1], list(there.records())[-1]
+    assert last.rho == other.rho
+    assert last.mean_decrease == pytest.approx(other.mean_decrease, rel=1e-5)
+    for mine, theirs in zip(last.evaluations, other.evaluations, strict=True):
+        assert (mine.part, mine.personal) == (theirs.part, theirs.personal)
+        for (name, one), (other_name, another) in zip(mine.scores, theirs.scores, strict=True):
+            assert (name, one.samples, one.accuracy) == (other_name, another.samples, another.accuracy)
+            assert one.loss == pytest.approx(another.loss, rel=1e-5)
+    here.close()
+    there.close()
+    finals = [summarise(tmp_path / name).final for name in ("here", "there")]
+    assert finals[0].keys() == finals[1].keys()
+    for measure, value in finals[0].items():
+        assert value == pytest.approx(finals[1][measure], rel=1e-5), measure
+    assert (tmp_path / "there" / "model.safetensors").exists()
+
+
+@pytest.mark.parametrize(
+    "changes", [{"rule": {"name": "fedfv", "tau": 2}, "server": {"optimizer": "yogi", "rate": 0.1}}, {"ditto": {}}]
+)
+def test_a_run_in_pieces_is_the_simulators_run(changes: dict[str, Any], tmp_path: Path) -> None:
+    """A new grid each time: nodes have new numbers and no memory but what is in their folder."""
+    config = experiment(cohort={"fraction": 0.5}, **changes)
+    for rounds in (1, 2, 4):
+        there = on_flower(config.changed(rounds=rounds), tmp_path / "there", 3, kept=True)
+    assert torch.equal(simulated(config.changed(rounds=4), tmp_path / "here").parameters, there.parameters)
+    (mine, theirs) = (records(tmp_path / name)[-1].evaluation() for name in ("here", "there"))
+    assert mine is not None
+    assert theirs is not None
+    assert mine.personal == theirs.personal == (config.ditto is not None)
+    for (_, one), (_, other) in zip(mine.scores, theirs.scores, strict=True):
+        assert one.accuracy == other.accuracy
+        assert one.loss == pytest.approx(other.loss, rel=1e-5)
+
+
+def records(directory: Path) -> list[RoundRecord]:
+    store = Store(directory / "rounds.sqlite", read_only=True)
+    try:
+        return list(store.records())
+    finally:
+        store.close()
+
+
+def test_a_lost_personal_model_starts_anew_and_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    config = experiment(ditto={"lambda": 0.5})
+    on_flower(config.changed(rounds=1), tmp_path)
+    assert "lost its personal model" not in caplog.text
+    on_flower(config, tmp_path)
+    assert "client 0 had lost its personal model" in caplog.text
+
+
+def test_a_personal_model_stays_in_the_state_of_its_node(tmp_path: Path) -> None:
+    config = experiment(ditto={"lambda": 0.5})
+    grid = PretendGrid(experiment_client(config), 6)
+    heard = []
+    grid.spoil = lambda client, reply: heard.append(reply) or reply  # type: ignore[func-returns-value]
+    run_experiment(grid, config, tmp_path)
+    for node, context in grid.contexts.items():
+        assert f"personal:{grid.parts[node]}" in context.state.array_records
+    assert not any("personal" in key for reply in heard for key in reply.content.array_records)
+    assert not list((tmp_path / "personal").iterdir())
+
+
+def test_a_node_that_does_not_know_its_part_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    config = experiment(rounds=1)
+    grid = PretendGrid(experiment_client(config), 2)
+    for context in grid.contexts.values():
+        context.node_config.pop("partition-id")
+    state = run_experiment(grid, config, tmp_path, nodes=2, timeout=1.0)
+    assert "partition-id=0 num-partitions=3" in caplog.text
+    assert state.round == 1
+    assert records(tmp_path)[0].skipped
+
+
+@pytest.mark.slow
+def test_flowers_simulation_engine_gives_the_same_bits(tmp_path: Path) -> None:
+    """On Ray, in a process of its own: a run that is stopped after a round and continued."""
+    config = experiment(cohort={"fraction": 0.5}, ditto={"lambda": 0.5}, run={"workers": 1})
+    file = tmp_path / "experiment.toml"
+    file.write_text(config.to_toml())
+    command = [sys.executable, "-m", "adafed", "run", str(file), "--engine", "flower", "--nodes", "3"]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
+    for more in (["--set", "rounds=1"], ["--continue"]):
+        subprocess.run(
+            [*command, "--out", str(tmp_path / "there"), *more], check=True, timeout=240, env=environment, cwd=tmp_path
+        )
+    wait_for(lambda: not [one for one in psutil.process_iter() if _of(one, str(tmp_path))], "Ray to end", 60.0)
+    simulated(config, tmp_path / "here")
+    models = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("here", "there")]
+    assert models[0] == models[1]
+
+
+def _of(process: psutil.Process, folder: str) -> bool:
+    try:
+        return folder in " ".join(process.cmdline()) or folder in process.environ().get("PWD", "")
+    except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
+        return False

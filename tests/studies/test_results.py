@@ -1,0 +1,171 @@
+"""Kept results: what goes in comes out, and the tables say what the numbers say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from adafed.config.studies import study_from
+from adafed.errors import AdafedError
+from adafed.runs.summary import summarise
+from adafed.studies.compare import planned, run_all
+from adafed.studies.results import (
+    Kept,
+    KeptRun,
+    difference,
+    gathered,
+    joined,
+    keep,
+    load,
+    paired,
+    rounds_to,
+    save,
+    scores,
+)
+
+
+def run(method: str, seed: int, means: list[float], worst: float = 10.0) -> KeptRun:
+    at = tuple(range(10, 10 * len(means) + 1, 10))
+    values = {"mean": tuple(means), "worst_10": (worst,) * len(means)}
+    return KeptRun(method, seed, at[-1], False, at, dict(values))
+
+
+KEPT = Kept(
+    "A study",
+    ("mean", "worst_10"),
+    (
+        run("FedAvg", 0, [10, 20, 30, 40, 50, 50, 50, 50, 50, 60]),
+        run("FedAvg", 1, [10, 20, 30, 40, 50, 50, 50, 50, 50, 50]),
+        run("AdaFed", 0, [30, 40, 50, 60, 60, 60, 60, 60, 60, 64], 20.0),
+        run("AdaFed", 1, [30, 40, 50, 60, 60, 60, 60, 60, 60, 56], 22.0),
+    ),
+    {"profile": "laptop"},
+)
+
+
+def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
+    save(KEPT, tmp_path / "deep" / "kept.json")
+    assert load(tmp_path / "deep" / "kept.json") == KEPT
+
+
+def test_a_run_is_kept_with_its_summary(tmp_path: Path) -> None:
+    study = study_from(
+        {
+            "rounds": 12,
+            "data": {"name": "synthetic", "clients": 4, "samples": 20, "features": 4, "classes": 2},
+            "model": {"name": "logistic"},
+            "evaluation": {"every": 1},
+            "run": {"workers": 0},
+            "methods": {"FedAvg": {"rule": "fedavg"}, "Ditto": {"rule": "fedavg", "ditto": {"lambda": 0.1}}},
+        },
+        "small",
+    )
+    runs = planned(study, [0], [], tmp_path / "runs")
+    run_all(runs, lambda *_: None)
+    path = tmp_path / "kept.json"
+    keep(gathered("small", ("mean", "std"), runs, {}), path)
+    found = load(path).methods()
+    assert found["Ditto"][0].personalised
+    for one in runs:
+        summary, kept = summarise(one.directory), found[one.method][0]
+        assert kept.at == tuple(range(1, 13))
+        for key in ("mean", "std", "worst_10"):
+            assert kept.final[key] == pytest.approx(summary.final[key], abs=1e-3)
+            assert kept.tail[key] == pytest.approx(summary.tail[key], abs=1e-3)
+
+
+def test_later_runs_are_added_and_replace_their_like(tmp_path: Path) -> None:
+    path = tmp_path / "kept.json"
+    keep(KEPT, path)
+    better = run("AdaFed", 1, [99.0] * 10)
+    keep(Kept("A study", KEPT.columns, (better, run("AdaFed", 2, [1.0] * 10)), KEPT.told), path)
+    found = load(path)
+    assert len(found.runs) == 5
+    assert found.methods()["AdaFed"][1] == better
+    assert joined(KEPT, KEPT).runs == KEPT.runs
+
+
+def test_runs_of_another_study_are_not_mixed_in(tmp_path: Path) -> None:
+    path = tmp_path / "kept.json"
+    keep(KEPT, path)
+    for title, told in (("Another", KEPT.told), ("A study", {"profile": "paper"})):
+        with pytest.raises(
+            AdafedError, match=r"keeps 'A study, laptop', and these runs are of .*; choose another file"
+        ):
+            keep(Kept(title, KEPT.columns, KEPT.runs, told), path)
+    assert load(path) == KEPT
+    (tmp_path / "file").write_text("")
+    with pytest.raises(AdafedError, match="could not be written"):
+        keep(KEPT, tmp_path / "file" / "kept.json")
+
+
+def test_scores_are_those_of_the_last_tenth_or_of_the_end() -> None:
+    assert scores(KEPT, ("mean",)).rows[1].cells[0].values == (64.0, 56.0)  # one evaluation is in the last tenth
+    assert scores(KEPT, ("mean",), final=True).rows[0].cells[0].values == (60.0, 50.0)
+
+
+def test_differences_are_paired_over_the_seeds() -> None:
+    (row,) = paired(KEPT, "FedAvg", ("mean", "worst_10")).rows
+    assert row.label == "AdaFed"
+    assert [cell.mean for cell in row.cells] == [5.0, 11.0]  # 4 and 6; 10 and 12
+    assert row.cells[0].mark == " ±12.71"  # t of one degree of freedom, times a standard error of 1
+    with pytest.raises(AdafedError, match="--against is 'TERM'; there are FedAvg, AdaFed"):
+        paired(KEPT, "TERM", ("mean",))
+
+
+def test_a_single_pair_has_no_interval() -> None:
+    assert difference([2.0]).half is None
+    assert difference([2.0, 2.0]).half == 0.0
+
+
+def test_rounds_to_reach_are_not_fooled_by_one_swing() -> None:
+    swinging = run("swings", 0, [10, 90, 10, 10, 50, 50, 50, 50, 50, 50])
+    table = rounds_to(Kept("s", ("mean",), (*KEPT.runs, swinging)), {"mean": 45.0})
+    reached = {row.label: row.cells[0] for row in table.rows}
+    assert reached["FedAvg"].values == (60.0, 60.0)  # 40, 50, 50
+    assert reached["AdaFed"].values == (40.0, 40.0)
+    assert reached["swings"].values == (70.0,)
+    never = rounds_to(KEPT, {"worst_10": 15.0}).rows[0].cells[0]
+    assert never.mean is None
+    assert never.mark == " (2 of 2 never)"
+
+
+def test_what_the_repository_keeps_can_be_read_and_is_told_of() -> None:
+    folder = Path(__file__).parents[2]
+    told = (folder / "docs" / "reproduction.md").read_text()
+    files = sorted((folder / "results").glob("*.json"))
+    assert files
+    for file in files:
+        kept = load(file)
+        assert f"results/{file.name}" in told
+        assert all(run.at[-1] == run.rounds for run in kept.runs), "a run that was cut short"
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"format": 1}', '{"format": 1, "runs": [{}]}', '{"runs": 3}'])
+def test_other_files_are_told_in_a_sentence(content: str, tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text(content)
+    with pytest.raises(AdafedError, match="holds no kept results"):
+        load(tmp_path / "x.json")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("seed", "0"), ("rounds", None), ("method", ["A"]), ("at", [1]), ("evaluations", {"mean": ["x"] * 10})],
+)
+def test_a_damaged_run_is_told_in_a_sentence(key: str, value: object, tmp_path: Path) -> None:
+    save(KEPT, tmp_path / "x.json")
+    content = json.loads((tmp_path / "x.json").read_text())
+    content["runs"][0][key] = value
+    (tmp_path / "x.json").write_text(json.dumps(content))
+    with pytest.raises(AdafedError, match="holds no kept results"):
+        load(tmp_path / "x.json")
+
+
+def test_another_format_and_a_missing_file_are_told(tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text(json.dumps({"format": 99, "title": "", "columns": [], "told": {}}))
+    with pytest.raises(AdafedError, match="is of format 99"):
+        load(tmp_path / "x.json")
+    with pytest.raises(AdafedError, match="cannot be read: No such file"):
+        load(tmp_path / "y.json")

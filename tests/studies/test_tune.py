@@ -1,0 +1,112 @@
+"""The search space: the paper's grid for each rule, and one grid of server rates for all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import adafed
+from adafed import paper
+from adafed.config.sections import Config, config_from
+from adafed.errors import AdafedError
+from adafed.runs.summary import RunSummary, summarise
+from adafed.studies.tune import RATES, Trial, front, ranked, search_table, space, tune
+
+
+def test_every_rule_is_searched_over_the_same_server_rates() -> None:
+    assert {tuple(space(rule)["server.rate"]) for rule in adafed.rules()} == {RATES}
+
+
+def test_the_grids_are_the_papers() -> None:
+    papers = {"adafed": ("AdaFed", "gamma"), "qffl": ("q-FFL", "q"), "term": ("TERM", "t"), "afl": ("AFL", "step"),
+              "fedmgda+": ("FedMGDA+", "epsilon")}  # fmt: skip
+    for rule, (method, option) in papers.items():
+        (values,) = paper.grid(method).values()
+        assert tuple(space(rule)[f"rule.{option}"]) == tuple(values)
+
+
+CONFIG = config_from({
+    "rounds": 6,
+    "data": {"name": "synthetic", "clients": 4, "samples": 20, "features": 4, "classes": 2},
+    "model": {"name": "logistic"},
+    "split": {"validation": 0.2, "test": 0.2},
+    "evaluation": {"every": 1},
+    "rule": {"name": "fedavg"},
+    "run": {"workers": 0},
+})  # fmt: skip
+
+
+def trial(mean: float, worst: float) -> Trial:
+    score: dict[str, Any] = {"mean": mean, "worst_10": worst}
+    return Trial({}, (RunSummary(Path(), CONFIG, "", 1, False, {}, score),))
+
+
+def test_each_objective_has_its_order() -> None:
+    trials = steady, fairest, best = trial(79.5, 60.0), trial(70.0, 65.0), trial(80.0, 50.0)
+    assert ranked(trials, "mean")[0] is best
+    assert ranked(trials, "worst_10")[0] is fairest
+    assert ranked(trials, "fair") == [steady, best, fairest]  # within a point of the best mean, the fairest
+    assert front([*trials, trial(69.0, 64.0)]) == list(trials)
+
+
+def test_rungs_send_a_third_on(tmp_path: Path) -> None:
+    rates = (0.01, 0.1, 1.0, 3.0)
+    rounds: dict[str, int] = {}
+
+    def watch(run: Any, round_: int, record: Any) -> None:
+        rounds[run.method] = round_
+
+    search = tune(CONFIG, tmp_path, rates=rates, objective="mean", rungs=(2,), watch=watch)
+    assert sorted(rounds.values()) == [2, 2, 6, 6]
+    assert [trial.rounds for trial in search.trials] == [6, 6, 2, 2]
+    assert search.best[0].rounds == 6
+    assert summarise(search.best[0].scores[0].path).rounds == 6  # an extended run is read to its end
+    assert "6 rounds" in search_table(search, "mean").rows[0].label
+    rounds.clear()
+    again = tune(CONFIG, tmp_path, rates=rates, objective="mean", rungs=(2,), watch=watch)
+    assert rounds == {}  # nothing is trained twice
+    assert again == search
+
+
+def test_trials_of_another_experiment_are_not_read(tmp_path: Path) -> None:
+    tune(CONFIG, tmp_path, rates=(1.0,))
+    shorter = CONFIG.changed(local={"lr": 2.0}, rounds=CONFIG.rounds - 1)
+    with pytest.raises(AdafedError, match=r"holds another experiment: local\.lr"):
+        tune(shorter, tmp_path, rates=(1.0,))
+
+
+def test_a_grid_may_have_whole_numbers_and_deep_keys(tmp_path: Path) -> None:
+    grid = {"local.epochs": (1, 2), "server.optimizer.momentum": (0.5,)}
+    config = CONFIG.changed(rounds=2, server={"optimizer": {"name": "sgd"}})
+    search = tune(config, tmp_path, rates=(1.0,), grid=grid)
+    assert sorted(one.scores[0].config.local.epochs for one in search.trials) == [1, 2]
+
+
+def test_a_trial_without_an_evaluation_wins_nothing(tmp_path: Path) -> None:
+    config = CONFIG.changed(evaluation={"every": 4})
+    tune(config, tmp_path, rates=(0.1, 1.0))
+    with pytest.raises(AdafedError, match=r"evaluation\.every = 4: a trial was not evaluated by round 2; set it lower"):
+        tune(config.changed(rounds=2), tmp_path, rates=(0.1, 1.0))
+
+
+def test_jobs_change_nothing(tmp_path: Path) -> None:
+    alone = tune(CONFIG, tmp_path / "one", rates=(0.1, 1.0), objective="mean")
+    beside = tune(CONFIG, tmp_path / "two", rates=(0.1, 1.0), objective="mean", jobs=2)
+    assert [t.score("mean") for t in alone.trials] == [t.score("mean") for t in beside.trials]
+
+
+@pytest.mark.parametrize("rungs", [(6,), (3, 2), (0,)])
+def test_rungs_must_rise(rungs: tuple[int, ...], tmp_path: Path) -> None:
+    with pytest.raises(AdafedError, match="they must rise"):
+        tune(CONFIG, tmp_path, rungs=rungs)
+
+
+def test_picked_trials_are_points_of_the_grid(tmp_path: Path) -> None:
+    config: Config = CONFIG.changed(rule={"name": "term"}, rounds=2)
+    search = tune(config, tmp_path, rates=(0.1, 1.0), trials=3)
+    assert 1 <= len(search.trials) <= 3
+    assert all(one.choice["rule.t"] in space("term")["rule.t"] for one in search.trials)
+    with pytest.raises(AdafedError, match="give one of them"):
+        tune(config, tmp_path, trials=3, rungs=(1,))
