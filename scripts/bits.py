@@ -155,7 +155,7 @@ def text() -> tuple[Any, Any]:
 
 
 def configurations() -> dict[str, dict[str, Any]]:
-    merged = import_module("adafed.config" if _new() else "adafed.config.sections").merged
+    merged = import_module("adafed.config" if _new() else "adafed.runs.config").merged
     found = {f"rule-{name}": {"rule": rule} for name, rule in RULES.items()}
     found |= {f"optimizer-{name}": {"server": {"optimizer": one, "rate": 0.3}} for name, one in OPTIMIZERS.items()}
     found |= OTHERS
