@@ -49,11 +49,11 @@ class Registry(Generic[T]):
     def make(self, name: str, /, **options: Any) -> T:
         cls = self.entry(name)
         hints = typing.get_type_hints(cls)
-        known = [f.name for f in dataclasses.fields(cls)]  # type: ignore[arg-type]  # every entry is a dataclass
+        known = {f.metadata.get("key", f.name): f.name for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
         for option in options:
             if option not in known:
                 raise AdafedError(f"{name} has no option {option!r}; it has {', '.join(known) or 'none'}")
-        return cls(**{option: coerced(f"{name}: {option}", value, hints[option]) for option, value in options.items()})
+        return cls(**{known[o]: coerced(f"{name}: {o}", value, hints[known[o]]) for o, value in options.items()})
 
 
 def coerced(where: str, value: Any, hint: Any) -> Any:
@@ -103,7 +103,7 @@ def below(where: str, value: float, bound: float, *, least: float = 0.0) -> None
 
 def options(entry: Any) -> dict[str, Any]:
     """Every option of an entry as it was made, defaults too."""
-    return {field.name: getattr(entry, field.name) for field in dataclasses.fields(entry)}
+    return {field.metadata.get("key", field.name): getattr(entry, field.name) for field in dataclasses.fields(entry)}
 
 
 def described(entry: Any) -> str:

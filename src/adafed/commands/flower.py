@@ -25,7 +25,6 @@ def new(
     """Write an app that `flwr run` takes, simulated or deployed."""
     from adafed.config.sections import config_from, merged, parse_settings
     from adafed.config.studies import load_study
-    from adafed.engines.flower.limits import for_flower
     from adafed.engines.flower.new import new_app
     from adafed.engines.station import open_from
 
@@ -34,7 +33,7 @@ def new(
         config = config_from(merged(small, parse_settings(settings or [])))
     else:
         config = load_study(experiment).config(method, None, settings or [])
-    count = nodes or len(open_from(for_flower(config)).ids)
+    count = nodes or len(open_from(config).ids)
     root = new_app(folder, config, count)
     typer.echo(f"wrote {root}\n\n  cd {root}")
     typer.echo(f'  flwr run . local --stream --federation-config "num-supernodes={count}"')

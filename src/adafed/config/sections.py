@@ -9,18 +9,21 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tomli_w
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
+from adafed.client_rules import WITH_KEYS, ClientRule, client_rule
 from adafed.errors import AdafedError
 from adafed.randomness import Seeds as DerivedSeeds
 from adafed.registry import options
-from adafed.server.optimizers import optimizer
-from adafed.server.schedules import schedule
-from adafed.server_rules import rule
+from adafed.server.optimizers import ServerOptimizer, optimizer
+from adafed.server.schedules import Schedule, schedule
+from adafed.server_rules import Rule, rule
 
 
 class Section(BaseModel):
@@ -42,9 +45,9 @@ def named(name: str, **options: Any) -> NamedEntry:
     return NamedEntry.model_validate({"name": name, **options})
 
 
-def _with_options(entry: Any) -> NamedEntry:
+def _with_options(entry: Rule | ServerOptimizer | Schedule | ClientRule) -> dict[str, Any]:
     """As made; None is what is left out, and TOML has no word for it."""
-    return named(entry.name, **{option: value for option, value in options(entry).items() if value is not None})
+    return {"name": entry.name} | {option: value for option, value in options(entry).items() if value is not None}
 
 
 def _text_as_name(value: Any) -> Any:
@@ -114,8 +117,8 @@ class LocalSection(Section):
     lr_decay_every: Count = 1
     momentum: Share = 0.0
     weight_decay: NonNegative = 0.0
-    mu: NonNegative = 0.0  # FedProx: adds mu/2 ||theta - theta_init||^2
-    mixup: NonNegative = 0.0  # a of Beta(a, a): samples are blended with others of their batch; 0: not
+    mu: NonNegative = 0.0  # the client rule fedprox: adds mu/2 ||theta - theta_init||^2
+    mixup: NonNegative = 0.0  # the client rule mixup: a of Beta(a, a); 0: not
     loss: Literal["cross-entropy", "double-softmax"] = "cross-entropy"
     together: Literal["auto", "never"] | Count = "auto"  # how many small clients are trained in one batch
 
@@ -132,11 +135,10 @@ class ServerSection(Section):
     loss: Literal["before", "after", "running"] = "before"
 
 
-class DittoSection(Section):
-    """Ditto: a personal model for each client, pulled towards the global one by lambda. Works with any rule."""
+class ClientSection(Section):
+    """What clients do beside plain SGD: names of client rules, or tables with a name and options."""
 
-    strength: NonNegative = Field(0.1, alias="lambda")
-    lr: Positive | None = None  # defaults to local.lr of the round
+    rules: list[Entry] = Field(default_factory=list)
 
 
 class NoiseSection(Section):
@@ -144,23 +146,6 @@ class NoiseSection(Section):
 
     clients: Annotated[float, Field(gt=0, le=1)] = 0.6  # probability that a client has wrong labels
     level: Share = 0.5  # such a client's labels are drawn anew with a probability between this and 1
-
-
-class FedCorrSection(Section):
-    """FedCorr: wrong labels are found and corrected before the training proper. Its defaults are those for CIFAR-10."""
-
-    iterations: Count = 5  # T_1: how often the first stage visits everyone
-    group: Count = 1  # clients in a round of the first stage
-    clean_rounds: Annotated[int, Field(ge=0)] = 20  # T_2: rounds of the clean clients; the rest of the run is T_3
-    beta: NonNegative = 5.0  # how much a noisy client is held to the global model in the first stage
-    kappa: Share = 0.1  # a client with at most this share of wrong labels is clean
-    neighbours: Count = 20  # of the local intrinsic dimension
-    relabelled: Annotated[float, Field(gt=0, le=1)] = 0.5  # pi: this share of the labels found wrong is corrected
-    confidence: Share = 0.5  # of the global model in its answer, before a label is taken from it
-
-    def visits(self, clients: int) -> int:
-        """Rounds of one iteration of the first stage."""
-        return -(-clients // self.group)
 
 
 class EvaluationSection(Section):
@@ -177,13 +162,25 @@ class RunSection(Section):
     cache_mb: Count = 512  # clients' prepared data kept between rounds, in each process
 
 
+SECTIONS = tuple(kind.section for kind in WITH_KEYS if kind.section is not None)  # called as their rules are
 DEFAULTS = {"data": "digits", "model": "mlp", "rule": "adafed"}
 USUAL_NAMES = DEFAULTS | {"optimizer": "sgd", "schedule": "constant"}  # whose options those without a name are
 
 
-class Config(Section):
-    """A whole experiment."""
+@dataclass(frozen=True)
+class Parts:
+    """What a configuration names, made."""
 
+    rule: Rule
+    optimizer: ServerOptimizer
+    schedule: Schedule
+    client_rules: tuple[ClientRule, ...]
+
+
+class Config(Section):
+    """A whole experiment. Client rules with a section of their own ([ditto], ...) have it beside these."""
+
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True, populate_by_name=True)
     name: Annotated[str, AfterValidator(_file_name)] = "experiment"
     seed: Seed = 0
     rounds: Count = 50
@@ -196,14 +193,65 @@ class Config(Section):
     local: LocalSection = LocalSection()
     rule: Entry = named(DEFAULTS["rule"])
     server: ServerSection = ServerSection()
-    ditto: DittoSection | None = None
+    client: ClientSection = ClientSection()
     noise: NoiseSection | None = None
-    fedcorr: FedCorrSection | None = None
     evaluation: EvaluationSection = EvaluationSection()
     run: RunSection = RunSection()
 
     def derived_seeds(self) -> DerivedSeeds:
         return DerivedSeeds.derived(self.seed, self.seeds.data, self.seeds.model, self.seeds.sampling)
+
+    @cached_property
+    def parts(self) -> Parts:
+        """The rules and the server's parts, made once from their names and options."""
+        server = self.server
+        return Parts(
+            rule(self.rule.name, **self.rule.options),
+            optimizer(server.optimizer.name, **server.optimizer.options),
+            schedule(server.schedule.name, **server.schedule.options),
+            self._client_rules(),
+        )
+
+    def _client_rules(self) -> tuple[ClientRule, ...]:
+        """Those with a key or section of their own, then those that are listed."""
+        found = []
+        for kind in WITH_KEYS:
+            if kind.section is not None and kind.section in self._sections:
+                found.append(client_rule(kind.name, **self._sections[kind.section]))
+            elif kind.shorthand is not None:
+                (section, _, key), option = kind.shorthand[0].partition("."), kind.shorthand[1]
+                value = getattr(getattr(self, section), key)
+                found += [client_rule(kind.name, **{option: value})] if value else []
+        found += [client_rule(entry.name, **entry.options) for entry in self.client.rules]
+        names = [one.name for one in found]
+        for name in names:
+            if names.count(name) > 1:
+                raise AdafedError(
+                    f"client.rules has {name!r}, which is on already; a rule works once, so leave one out"
+                )
+        return tuple(found)
+
+    @property
+    def personalised(self) -> bool:
+        """Whether clients end with models of their own."""
+        return any(one.personalises for one in self.parts.client_rules)
+
+    @property
+    def keeps(self) -> bool:
+        """Whether clients keep something between rounds."""
+        return any(one.keeps for one in self.parts.client_rules)
+
+    @property
+    def label(self) -> str:
+        """How the method is called in a table when nobody named it."""
+        words = [str(self.parts.rule), *(one.label for one in self.parts.client_rules)]
+        if self.server.optimizer.name != "sgd":
+            words.append(self.server.optimizer.name)
+        return " + ".join(word for word in words if word)
+
+    @property
+    def _sections(self) -> dict[str, dict[str, Any]]:
+        return self.model_extra or {}
 
     def to_dict(self) -> dict[str, Any]:
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
@@ -212,19 +260,17 @@ class Config(Section):
         return tomli_w.dumps(self.to_dict())
 
     def completed(self) -> Config:
-        """With every option of the rule, the optimiser and the schedule, so that a later default changes no old run."""
-        server = self.server
-        return self.model_copy(
-            update={
-                "rule": _with_options(rule(self.rule.name, **self.rule.options)),
-                "server": server.model_copy(
-                    update={
-                        "optimizer": _with_options(optimizer(server.optimizer.name, **server.optimizer.options)),
-                        "schedule": _with_options(schedule(server.schedule.name, **server.schedule.options)),
-                    }
-                ),
-            }
-        )
+        """With every option of rules, optimiser and schedule, so that a later default changes no old run."""
+        listed = {one.name for one in self.client.rules}
+        content = self.to_dict() | {
+            "rule": _with_options(self.parts.rule),
+            "client": {"rules": [_with_options(one) for one in self.parts.client_rules if one.name in listed]},
+        }
+        content["server"] |= {
+            "optimizer": _with_options(self.parts.optimizer),
+            "schedule": _with_options(self.parts.schedule),
+        }
+        return config_from(content)
 
     def changed(self, **sections: Any) -> Config:
         """A copy with some sections or keys replaced, checked again."""
@@ -251,15 +297,23 @@ def config_from(content: Mapping[str, Any]) -> Config:
     # Options without a name are those of the default entry: `--set rule.gamma=5` alone is enough.
     content = {key: {"name": DEFAULTS[key], **value} if key in DEFAULTS and isinstance(value, Mapping) else value
                for key, value in content.items()}  # fmt: skip
+    content |= {key: _completed(key, content[key]) for key in SECTIONS if key in content}
     try:
         config = Config.model_validate(content)
     except ValidationError as error:
         raise AdafedError(_sentence(error)) from None
-    # Made once here so that a wrong option is told before any data is read.
-    rule(config.rule.name, **config.rule.options)
-    optimizer(config.server.optimizer.name, **config.server.optimizer.options)
-    schedule(config.server.schedule.name, **config.server.schedule.options)
+    for key in config.model_extra or {}:
+        if key not in SECTIONS:
+            raise AdafedError(f"{key} is unknown; the top level has {', '.join([*Config.model_fields, *SECTIONS])}")
+    _ = config.parts  # so that a wrong option is told before any data is read
     return config
+
+
+def _completed(section: str, given: Any) -> dict[str, Any]:
+    """A client rule's section with all its options."""
+    if not isinstance(given, Mapping):
+        raise AdafedError(f"{section} = {given!r}: it must be a table with the keys of that section")
+    return {key: value for key, value in _with_options(client_rule(section, **given)).items() if key != "name"}
 
 
 def parse_settings(settings: Iterable[str]) -> dict[str, Any]:

@@ -53,7 +53,7 @@ class Sampler:
 
     def among(self, round: int, clients: npt.NDArray[np.int64]) -> Cohort:
         """A cohort of the usual size, or all of these clients if they are fewer."""
-        here = clients[self.first_round[clients] <= round]
+        here = self.joined(round, clients)
         count = self._count(len(here))
         random = round_generator(self.seed, round, CHOOSING)
         if count == len(here):
@@ -64,6 +64,10 @@ class Sampler:
         else:
             chosen = random.choice(here, size=count, replace=False)
         return self.these(round, chosen)
+
+    def joined(self, round: int, clients: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Those of them who are there in this round."""
+        return clients[self.first_round[clients] <= round]
 
     def these(self, round: int, chosen: npt.NDArray[np.int64]) -> Cohort:
         """A cohort of just these clients, with the fate that the round has for each."""

@@ -5,8 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from adafed.engines.station import Scores
 from adafed.metrics import Fairness, fairness
+
+
+class Scores(NamedTuple):
+    """A model on one client's samples; no samples, no scores."""
+
+    client: int
+    samples: int
+    loss: float | None
+    accuracy: float | None
 
 
 class Participant(NamedTuple):

@@ -4,7 +4,7 @@
     run.json           versions, seeds, data checksum, how many clients are trained together
     rounds.sqlite      a row a round, a row a participant, a row a client and evaluation
     checkpoints/       the last two states of the server, safetensors
-    personal/          Ditto's models, one file a client
+    clients/           what each client keeps between rounds (Ditto's models, SCAFFOLD's controls), a file each
     model.safetensors  the final global model, by parameter name
 
 A round's rows are committed first and its checkpoint renamed into place last. Whatever lies beyond the newest
@@ -36,7 +36,8 @@ DURABLE_EVERY = 30.0  # seconds between checkpoints that wait for the disk
 # Sections and keys that a resumed run may set anew. Where the data lie does not count: their checksum does.
 FREE_TO_CHANGE = ("run", "rounds", "data.dir", "data.verify")
 OWN = ("config.toml", "rounds.sqlite", "model.safetensors")  # files a new run would take the place of
-PERSONAL = re.compile(r"\d+-\d+\.safetensors")
+CLIENTS, BEFORE = "clients", "personal"  # the folder of what clients keep, and its name in version 0.1
+KEPT = re.compile(r"\d+-\d+\.safetensors")
 PARTIAL = re.compile(r"\.(run\.json|config\.toml|(model|round-\d+|\d+-\d+)\.safetensors)\.\d+\.partial")
 
 
@@ -50,8 +51,8 @@ class RunDirectory:
         self._lock: IO[str] | None = None
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
         self._checkpoints: Checkpoints | None = None
-        self._personal = path / "personal" if path else None
-        self._named: dict[str, int] = {}  # the personal models that the newest checkpoint names
+        self._clients = path / CLIENTS if path else None
+        self._named: dict[str, int] = {}  # the clients' files that the newest checkpoint names
         self._superseded: list[Path] = []  # and those that only the one before it does
 
     @classmethod
@@ -61,15 +62,17 @@ class RunDirectory:
         """Make the directory, or take up the one that is there if it belongs to the same experiment."""
         directory = cls(None if path is None else Path(path), config)
         if directory.path is None:
-            if config.ditto:  # personal models are too many to keep in memory
+            if config.keeps:  # what clients keep is too much for memory
                 directory._scratch = tempfile.TemporaryDirectory(prefix="adafed-")
-                directory._personal = Path(directory._scratch.name)
+                directory._clients = Path(directory._scratch.name)
             return directory
         directory._checkpoints = Checkpoints(directory.path / "checkpoints", DURABLE_EVERY)
-        with full_disk_in_a_sentence(directory.path):
-            (directory.path / "personal").mkdir(exist_ok=True)
         directory._take_lock()
         try:
+            with full_disk_in_a_sentence(directory.path):
+                if (directory.path / BEFORE).is_dir() and not (directory.path / CLIENTS).exists():
+                    (directory.path / BEFORE).rename(directory.path / CLIENTS)
+                (directory.path / CLIENTS).mkdir(exist_ok=True)
             directory._describe(federation, grouped, engine)
             directory.store = Store(directory.path / "rounds.sqlite")
         except BaseException:
@@ -91,13 +94,13 @@ class RunDirectory:
         write_whole(self.path / "config.toml", self.config.completed().to_toml().encode(), durable=True)
         self.store.forget_after(state.round if state else 0)
         self._sweep(state)
-        self._named = state.personal if state else {}
+        self._named = state.kept if state else {}
         return state
 
-    def personal(self, client: int, round: int) -> Path:
-        """A client's Ditto model as of a round. Each round writes a new file, so a killed one leaves the old."""
-        assert self._personal is not None
-        return self._personal / f"{client}-{round}.safetensors"
+    def kept(self, client: int, round: int) -> Path:
+        """What a client keeps as of a round. Each round writes a new file, so a killed one leaves the old."""
+        assert self._clients is not None
+        return self._clients / f"{client}-{round}.safetensors"
 
     def save(self, record: RoundRecord, state: ServerState) -> None:
         """Rows first, checkpoint last."""
@@ -106,8 +109,8 @@ class RunDirectory:
             assert self._checkpoints is not None
             self.store.add(record)
             self._checkpoints.add(state)
-        if self._personal is not None and self.config.ditto:
-            self._drop_old_personal(state)
+        if self._clients is not None and self.config.keeps:
+            self._drop_old_kept(state)
 
     def finish(self, model: FlatModule, state: ServerState) -> None:
         """The final model under its parameters' names, for whoever wants to use it."""
@@ -172,9 +175,9 @@ class RunDirectory:
                 f"{self.path} was begun on other data (checksum {was[:12]}, now {is_[:12]}); "
                 "restore the data or start a new run"
             )
-        # Flower's nodes keep Ditto's models to themselves and train one client at a time.
+        # Flower's nodes keep what is their clients' to themselves and train one client at a time.
         engine = before.get("engine", now["engine"])
-        if engine != now["engine"] and (self.config.ditto or before["trained_together"] != now["trained_together"]):
+        if engine != now["engine"] and (self.config.keeps or before["trained_together"] != now["trained_together"]):
             raise AdafedError(f"{self.path} was begun with --engine {engine}; go on with the same")
         done = self._checkpoints.last_round()
         if done > self.config.rounds:
@@ -200,22 +203,22 @@ class RunDirectory:
     def _sweep(self, state: ServerState | None) -> None:
         """Remove what rounds that did not end have left, and nothing that a run does not write."""
         assert self.path is not None
-        assert self._personal is not None
-        current = {self.personal(int(c), r).name for c, r in state.personal.items()} if state else set()
-        for file in self._personal.iterdir():
-            if PERSONAL.fullmatch(file.name) and file.name not in current:
+        assert self._clients is not None
+        current = {self.kept(int(c), r).name for c, r in state.kept.items()} if state else set()
+        for file in self._clients.iterdir():
+            if KEPT.fullmatch(file.name) and file.name not in current:
                 file.unlink()
-        for folder in (self.path, self.path / "checkpoints", self._personal):
+        for folder in (self.path, self.path / "checkpoints", self._clients):
             for file in folder.iterdir():
                 if PARTIAL.fullmatch(file.name):
                     file.unlink()
 
-    def _drop_old_personal(self, state: ServerState) -> None:
-        """Models that neither of the two newest checkpoints names."""
+    def _drop_old_kept(self, state: ServerState) -> None:
+        """Files that neither of the two newest checkpoints names."""
         self._forget_superseded()
-        old = ((client, self._named.get(client)) for client, last in state.personal.items() if last == state.round)
-        self._superseded = [self.personal(int(client), last) for client, last in old if last is not None]
-        self._named = state.personal
+        old = ((client, self._named.get(client)) for client, last in state.kept.items() if last == state.round)
+        self._superseded = [self.kept(int(client), last) for client, last in old if last is not None]
+        self._named = state.kept
 
     def _forget_superseded(self) -> None:
         for file in self._superseded:

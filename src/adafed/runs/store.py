@@ -10,9 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from adafed.engines.station import Scores
 from adafed.errors import AdafedError
-from adafed.rounds.records import Evaluation, Participant, RoundRecord
+from adafed.rounds.records import Evaluation, Participant, RoundRecord, Scores
 from adafed.server_rules.base import client_key
 
 VERSION = 1

@@ -12,7 +12,6 @@ from adafed.metrics import Fairness
 from adafed.report.tables import Column
 from adafed.rounds.records import RoundRecord
 from adafed.runs.store import Store
-from adafed.server_rules import rule
 
 Metrics = dict[str, float | None]
 
@@ -77,7 +76,7 @@ def summarise(path: str | Path, part: str = "test", *, until: int | None = None)
     found = [metrics(record, part) for record in late]
     final = found[-1] if found else {}
     tail = {key: known_mean([one[key] for one in found]) for key in final}
-    return RunSummary(folder, config, label(config), last, config.ditto is not None, final, tail)
+    return RunSummary(folder, config, label(config), last, config.personalised, final, tail)
 
 
 def evaluations(folder: Path, part: str = "test", until: int | None = None) -> tuple[int, list[RoundRecord]]:
@@ -93,16 +92,7 @@ def evaluations(folder: Path, part: str = "test", until: int | None = None) -> t
 
 def label(config: Config) -> str:
     """How a method is called in a table when nobody named it."""
-    words = [str(rule(config.rule.name, **config.rule.options))]
-    if config.fedcorr:
-        words.append("FedCorr")
-    if config.ditto:
-        words.append(f"Ditto({config.ditto.strength:g})")
-    if config.local.mu:
-        words.append(f"FedProx({config.local.mu:g})")
-    if config.server.optimizer.name != "sgd":
-        words.append(config.server.optimizer.name)
-    return " + ".join(words)
+    return config.label
 
 
 def metrics(record: RoundRecord, part: str = "test") -> Metrics:

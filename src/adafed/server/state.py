@@ -10,9 +10,9 @@ import torch
 
 from adafed.errors import AdafedError
 from adafed.server.aggregate import Aggregate, RuleState
-from adafed.server.optimizers import Moments, ServerOptimizer, optimizer
-from adafed.server.schedules import Schedule, schedule
-from adafed.server_rules import Rule, rule
+from adafed.server.optimizers import Moments, ServerOptimizer
+from adafed.server.schedules import Schedule
+from adafed.server_rules import Rule
 
 MOST = 1e30  # a rate; float32 ends soon after
 
@@ -24,8 +24,8 @@ class ServerState:
     """All that must be saved to go on after this round: the model, the rule's and the optimiser's state.
 
     `parameters` is flat; what follows the first `length` numbers of it are statistics (BatchNorm), which are averaged
-    rather than stepped. `personal` names the round in which each client last wrote its Ditto model; `correction` is
-    what FedCorr knows of the clients.
+    rather than stepped. `kept` names the round in which each client last wrote what it keeps; `known` is what the
+    server's halves of the client rules know, each tensor named by its rule.
     """
 
     parameters: torch.Tensor
@@ -33,15 +33,15 @@ class ServerState:
     round: int = 0
     rule_state: RuleState | None = None
     moments: Moments = field(default_factory=dict)
-    personal: dict[str, int] = field(default_factory=dict)
-    correction: Tensors = field(default_factory=dict)
+    kept: dict[str, int] = field(default_factory=dict)
+    known: Tensors = field(default_factory=dict)
 
     def packed(self) -> tuple[Tensors, str]:
         """As tensors and JSON, for a safetensors file."""
         tensors: Tensors = {"parameters": self.parameters}
         tensors |= {f"moment.{name}": moment for name, moment in self.moments.items()}
-        tensors |= {f"correction.{name}": tensor for name, tensor in self.correction.items()}
-        numbers: dict[str, object] = {"round": self.round, "length": self.length, "personal": self.personal}
+        tensors |= {f"known.{name}": tensor for name, tensor in self.known.items()}
+        numbers: dict[str, object] = {"round": self.round, "length": self.length, "kept": self.kept}
         if self.rule_state is not None:
             numbers["rule"] = self.rule_state.numbers
             numbers["memory"] = self.rule_state.memory
@@ -56,18 +56,18 @@ class ServerState:
         if "rule" in numbers:
             memory = tuple((str(client), int(round_)) for client, round_ in numbers["memory"])
             rule_state = RuleState(numbers["rule"], memory, tensors.get("memory"))
-        moments, correction = (
-            {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-            for prefix in ("moment.", "correction.")
-        )
+        rest = {name: tensor for name, tensor in tensors.items() if name not in ("parameters", "memory")}
+        moments = {name.removeprefix("moment."): one for name, one in rest.items() if name.startswith("moment.")}
+        # Version 0.1 had no prefix, and another name for what clients keep; a rule knows its own names of then.
+        known = {name.removeprefix("known."): one for name, one in rest.items() if not name.startswith("moment.")}
         return cls(
             parameters=tensors["parameters"],
             length=numbers["length"],
             round=numbers["round"],
             rule_state=rule_state,
             moments=moments,
-            personal=numbers["personal"],
-            correction=correction,
+            kept=numbers["kept"] if "kept" in numbers else numbers["personal"],
+            known=known,
         )
 
 
@@ -80,22 +80,6 @@ class Server:
     schedule: Schedule
     rate: float
 
-    @classmethod
-    def made(
-        cls,
-        rule_entry: tuple[str, dict[str, object]],
-        optimizer_entry: tuple[str, dict[str, object]],
-        schedule_entry: tuple[str, dict[str, object]],
-        rate: float,
-    ) -> Server:
-        """From names and options, as a configuration has them."""
-        return cls(
-            rule(rule_entry[0], **rule_entry[1]),  # type: ignore[arg-type]  # options are checked by the registry
-            optimizer(optimizer_entry[0], **optimizer_entry[1]),
-            schedule(schedule_entry[0], **schedule_entry[1]),
-            rate,
-        )
-
     def rate_of(self, round: int) -> float:
         """eta_t."""
         try:
@@ -106,12 +90,20 @@ class Server:
             raise AdafedError(f"the server's rate is {rate:g} in round {round}; lower server.rate or its schedule")
         return rate
 
-    def step(self, state: ServerState, outcome: Aggregate | None, statistics: torch.Tensor | None) -> ServerState:
-        """theta_{t+1} from theta_t; without an outcome (a skipped round) only the round moves on."""
+    def step(
+        self,
+        state: ServerState,
+        outcome: Aggregate | None,
+        statistics: torch.Tensor | None,
+        term: torch.Tensor | None = None,
+    ) -> ServerState:
+        """theta_{t+1} from theta_t; without an outcome (a skipped round) only the round moves on. A `term` is added to
+        the direction."""
         if outcome is None:
             return replace(state, round=state.round + 1)
         old = state.parameters[: state.length]
-        new, moments = self.optimizer.step(old, outcome.direction, self.rate_of(state.round + 1), state.moments)
+        direction = outcome.direction if term is None else outcome.direction + term
+        new, moments = self.optimizer.step(old, direction, self.rate_of(state.round + 1), state.moments)
         rest = state.parameters[state.length :] if statistics is None else statistics
         parameters = torch.cat([new, rest]) if len(rest) else new
         return replace(state, parameters=parameters, round=state.round + 1, rule_state=outcome.state, moments=moments)

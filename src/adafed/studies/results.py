@@ -85,7 +85,7 @@ def kept_run(method: str, directory: Path, part: str = "test") -> KeptRun | None
     told = {"rule": config.to_dict()["rule"], "rate": config.server.rate, "loss": config.server.loss}
     values = {key: tuple(_rounded(one.get(key)) for one in found) for key in named}
     at = tuple(record.round for record in records)
-    return KeptRun(method, config.seed, last, config.ditto is not None, at, values, told)
+    return KeptRun(method, config.seed, last, config.personalised, at, values, told)
 
 
 def save(kept: Kept, path: Path) -> None:

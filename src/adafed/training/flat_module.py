@@ -54,6 +54,11 @@ class FlatModule:
         pieces = torch.split(flat[: self.length], sizes)
         return [piece.view(parameter.shape) for piece, parameter in zip(pieces, self.parameters, strict=True)]
 
+    def trained_views(self, flat: torch.Tensor) -> list[torch.Tensor]:
+        """Of those, the ones of `trained`."""
+        both = zip(self.views(flat), self.parameters, strict=True)
+        return [view for view, parameter in both if parameter.requires_grad]
+
 
 def initial_module(build: object, seed: int) -> nn.Module:
     """`build()` under its own seed."""

@@ -46,17 +46,22 @@ def groups(clients: Sequence[int], samples: Sequence[int], shares: Sequence[floa
 
 
 def train_together(
-    model: FlatModule, how: LocalTraining, received: torch.Tensor, data: Samples, work: Sequence[Assignment]
+    model: FlatModule,
+    how: LocalTraining,
+    received: torch.Tensor,
+    data: Samples,
+    work: Sequence[Assignment],
+    pull: float = 0.0,
 ) -> tuple[list[torch.Tensor], int, torch.Tensor]:
-    """`data` is stacked, clients first. All clients' parameters after training, each stacked likewise; the steps each
-    client did; and their running losses."""
+    """`data` is stacked, clients first; `pull` weighs 1/2 ||theta - received||^2. All clients' parameters after
+    training, each stacked likewise; the steps each client did; and their running losses."""
     count, samples = data.targets.shape
     first = work[0]
     stacked = [view.expand(count, *view.shape).clone() for view in model.views(received.detach())]
     layers = Layers.of(model, data.inputs, stacked=True)
     gradients = Vectorised(model).gradients if layers is None else layers.gradients
     own = torch.arange(count, device=received.device)[:, None]
-    anchor = [parameter.clone() for parameter in stacked] if how.mu else None
+    anchor = [parameter.clone() for parameter in stacked] if pull else None
     momenta: list[torch.Tensor] = []
     left = max(1, int(first.share * how.steps(samples)))
     done, running = 0, torch.zeros(count, dtype=torch.float64, device=received.device)
@@ -73,12 +78,12 @@ def train_together(
             inputs, targets = data.inputs[own, batch], data.targets[own, batch]
             done += 1
             if layers is not None and how.plain:
-                running += layers.step(stacked, inputs, targets, how.loss, first.lr, anchor, how.mu)
+                running += layers.step(stacked, inputs, targets, how.loss, first.lr, anchor, pull)
                 continue
             grads, each = gradients(stacked, inputs, targets, how.loss, targets.shape[1])
             running += each
             with torch.no_grad():
-                descend(stacked, grads, momenta, anchor, how, first.lr, how.mu)
+                descend(stacked, grads, momenta, anchor, how, first.lr, pull)
     return stacked, done, running / done
 
 

@@ -5,8 +5,8 @@ labels; in the second the clean clients train; in the third everybody does. Any 
 is how the paper integrates AdaFed.
 """
 
-from adafed.client_rules.fedcorr.correction import FedCorr
 from adafed.client_rules.fedcorr.dimension import local_dimensions
 from adafed.client_rules.fedcorr.mixture import upper
+from adafed.client_rules.fedcorr.rule import FedCorr
 
 __all__ = ["FedCorr", "local_dimensions", "upper"]

@@ -5,10 +5,12 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
+from adafed.client_rules.base import Told
 from adafed.client_rules.fedcorr.dimension import local_dimensions
 from adafed.training.flat_module import FlatModule
-from adafed.training.local import EVALUATION_BATCH, Predicted, Samples, Suspicion
-from adafed.training.local import answers as model_answers
+from adafed.training.local import Samples
+from adafed.training.measuring import EVALUATION_BATCH
+from adafed.training.measuring import answers as model_answers
 
 
 @torch.no_grad()
@@ -19,14 +21,19 @@ def probabilities(model: FlatModule, inputs: torch.Tensor) -> torch.Tensor:
     return torch.cat([F.softmax(model_answers(model, piece), dim=-1) for piece in pieces])
 
 
-def suspicion(model: FlatModule, data: Samples, neighbours: int) -> Suspicion:
-    """The mean LID of the answers, and each sample's loss; the losses take probabilities where logits belong, as the
-    authors' code does, which bounds them."""
+def suspicion(model: FlatModule, data: Samples, neighbours: int) -> Told:
+    """The mean LID (`dimension`) of the answers, and each sample's loss (`losses`), which takes probabilities where
+    logits belong, as the authors' code does: that bounds it."""
     answers = probabilities(model, data.inputs)
     losses = F.cross_entropy(answers, data.targets, reduction="none")
-    return Suspicion(float(local_dimensions(answers, neighbours).mean()), losses.double().tolist())
+    return {"dimension": float(local_dimensions(answers, neighbours).mean()), "losses": losses.double().tolist()}
 
 
-def predicted(model: FlatModule, client: int, data: Samples) -> Predicted:
+def predicted(model: FlatModule, data: Samples) -> Told:
+    """The model's `answers` on the samples, its `confidences` in them, and the `labels` these have now."""
     confidences, answers = probabilities(model, data.inputs).max(dim=-1)
-    return Predicted(client, answers.tolist(), confidences.double().tolist(), data.targets.tolist())
+    return {
+        "answers": answers.tolist(),
+        "confidences": confidences.double().tolist(),
+        "labels": data.targets.tolist(),
+    }

@@ -19,8 +19,9 @@ import torch
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from adafed.engines.flower.replies import ACCURACY, AFTER, CLIENT, LOSS, SAMPLES
+from adafed.engines.flower.replies import CLIENT, SAMPLES
 from adafed.errors import AdafedError
+from adafed.rounds.replies import ACCURACY, AFTER, LOSS
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,10 @@ from flwr.serverapp import Grid, ServerApp
 
 from adafed.config.sections import Config
 from adafed.engines.flower.experiment import experiment_client, run_experiment
-from adafed.engines.flower.limits import for_flower
 from adafed.engines.station import open_from
 from adafed.errors import AdafedError
 from adafed.rounds.records import RoundRecord
+from adafed.runs.directory import CLIENTS
 
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -39,7 +39,7 @@ def simulate_on_ray(
         raise AdafedError("Flower's simulation engine needs ray; pip install 'adafed[flower]'")
     from flwr.simulation import run_simulation  # takes seconds
 
-    count = nodes or len(open_from(for_flower(config)).ids)
+    count = nodes or len(open_from(config).ids)
     path = Path(directory).resolve()
     app = ServerApp()
 
@@ -48,11 +48,11 @@ def simulate_on_ray(
         run_experiment(grid, config, path, nodes=count, watch=watch)
 
     processes = config.run.workers if isinstance(config.run.workers, int) and config.run.workers else os.cpu_count()
-    personal = {"personal-dir": str(path / "personal")} if config.ditto else {}
+    folder = {"client-dir": str(path / CLIENTS)} if config.keeps else {}
     with _calm():
         run_simulation(
             server_app=app,
-            client_app=experiment_client(config, **personal),
+            client_app=experiment_client(config, **folder),
             num_supernodes=count,
             backend_config={
                 "client_resources": {"num_cpus": 1.0, "num_gpus": 0.0},

@@ -2,7 +2,7 @@
 
 A reply holds `metrics` and either `arrays`, the trained model, or `update`, the difference g_k = theta - theta_k (with
 the client's own statistics in the place of BatchNorm's). A node that holds several clients adds `:3` to both keys for
-its client 3.
+its client 3. What clients' rules tell stands among the metrics as `rule.name`; what they send is in `vectors`.
 """
 
 from __future__ import annotations
@@ -14,31 +14,12 @@ from dataclasses import dataclass, field
 import torch
 from flwr.app import ArrayRecord, Message, MetricRecord
 
+from adafed.client_rules.base import Told
 from adafed.engines.flower.arrays import Arrays
+from adafed.rounds.replies import Reply
+from adafed.rounds.round import BAD_STATISTICS
 
-SAMPLES, CLIENT, LOSS, ACCURACY = "num-examples", "client-id", "loss", "accuracy"
-AFTER, RUNNING, STEPS = "loss-after", "loss-running", "steps"
-LOSSES = {"before": LOSS, "after": AFTER, "running": RUNNING}
-
-
-@dataclass(frozen=True)
-class Reply:
-    """One client's answer that can be used."""
-
-    client: int
-    node: int
-    samples: int
-    update: torch.Tensor
-    statistics: torch.Tensor
-    numbers: Mapping[str, float]
-
-    def number(self, key: str) -> float | None:
-        return self.numbers.get(key)
-
-    @property
-    def steps(self) -> int | None:
-        steps = self.number(STEPS)
-        return None if steps is None or not math.isfinite(steps) else int(steps)
+SAMPLES, CLIENT = "num-examples", "client-id"
 
 
 @dataclass(frozen=True)
@@ -60,6 +41,7 @@ class Limits:
     most: int | None = None
     asked: frozenset[int] | None = None
     sent: Mapping[str, int] = field(default_factory=dict)
+    vectors: tuple[str, ...] = ()  # what clients' rules send beside the update
 
     def expects(self, client: int) -> bool:
         return self.asked is None or client in self.asked
@@ -133,6 +115,16 @@ def numbers_of(metrics: MetricRecord) -> dict[str, float]:
     return {key: float(value) for key, value in metrics.items() if isinstance(value, int | float)}
 
 
+def told_of(metrics: MetricRecord) -> dict[str, Told]:
+    """What clients' rules tell, by rule."""
+    told: dict[str, Told] = {}
+    for key, value in metrics.items():
+        rule, dot, name = key.partition(".")
+        if dot:
+            told.setdefault(rule, {})[name] = value
+    return told
+
+
 def _read(
     message: Message,
     suffix: str,
@@ -171,5 +163,25 @@ def _read(
     update = flat[: arrays.length] if difference else received[: arrays.length] - flat[: arrays.length]
     statistics = flat[arrays.length :]
     if not bool(statistics.isfinite().all()):
-        return client, "BatchNorm statistics hold NaN or infinity"
-    return Reply(client, node, int(numbers[SAMPLES]), update, statistics, numbers)
+        return client, BAD_STATISTICS
+    vectors = _vectors(content.array_records.get(f"vectors{suffix}", ArrayRecord()), limits.vectors, arrays.length)
+    if isinstance(vectors, str):
+        return client, vectors
+    told = told_of(content.metric_records[f"metrics{suffix}"])
+    return Reply(client, int(numbers[SAMPLES]), update, statistics, numbers, told, vectors, node)
+
+
+def _vectors(record: ArrayRecord, wanted: tuple[str, ...], length: int) -> dict[str, torch.Tensor] | str:
+    """What clients' rules send, or what is wrong with it."""
+    found: dict[str, torch.Tensor] = {}
+    for name in wanted:
+        if name not in record:
+            return f"{name} is missing"
+        try:
+            array = record[name].numpy()
+        except (TypeError, ValueError, EOFError, OSError) as error:
+            return f"{name} cannot be read: {error}"
+        if array.shape != (length,) or str(array.dtype) != "float32":
+            return f"{name} is {array.dtype} of shape {array.shape} and must be float32 of shape ({length},)"
+        found[name] = torch.from_numpy(array)
+    return found

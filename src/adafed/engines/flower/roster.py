@@ -12,7 +12,8 @@ from logging import getLogger
 from flwr.app import Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 
-from adafed.engines.flower.replies import CLIENT, SAMPLES, Reply, node_of
+from adafed.engines.flower.replies import CLIENT, SAMPLES, node_of
+from adafed.rounds.replies import Reply
 
 log = getLogger("flwr")
 TRIES = 3  # a node may fail for a moment; an app that has no answer is not asked for ever

@@ -1,68 +1,83 @@
 """What a node does for the clients it holds, by the same `Station` that works for the simulator.
 
-The server's `config` names the clients, the share of its steps that each does, and the round in which each last wrote
-its personal model. Replies hold updates rather than models, so that no bit is lost on the way.
+The server's `config` names the clients and, for each, the share of its steps, the round in which it last wrote what it
+keeps, and its orders as JSON. Replies hold updates rather than models, so that no bit is lost on the way.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
 import torch
-from flwr.app import Context, Message, MetricRecord
+from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord
 
-from adafed.config.sections import Config
 from adafed.engines.flower.arrays import Arrays, NamedArray
-from adafed.engines.flower.personal import PersonalModel
-from adafed.engines.flower.replies import ACCURACY, AFTER, CLIENT, LOSS, RUNNING, SAMPLES, STEPS
-from adafed.engines.station import MeasureUnit, Part, Personal, Station, TrainUnit
-from adafed.training.local import Assignment, Report
+from adafed.engines.flower.kept import KeptOnNode
+from adafed.engines.flower.replies import CLIENT, SAMPLES
+from adafed.engines.station import Station
+from adafed.engines.units import AskUnit, MeasureUnit, Report, TrainUnit
+from adafed.rounds.replies import ACCURACY, AFTER, LOSS, RUNNING, STEPS
+from adafed.training.local import Assignment
 
-RESTARTED = "personal-restarted"
+RESTARTED = "kept-restarted"
 
 
-def trained(station: Station, message: Message, context: Context, folder: Any) -> dict[str, Any]:
-    config, orders, arrays = station.config, _orders(message), layout(station)
+def trained(station: Station, message: Message, context: Context, folder: str | None) -> dict[str, Any]:
+    config, orders, arrays = station.config, _config(message), layout(station)
     round_ = int(orders["server-round"])
     received = arrays.flat(message.content.array_records["arrays"])
-    lr, told = config.local.rate(round_), config.server.loss
+    broadcast = message.content.array_records.get("broadcast", ArrayRecord())
+    received = torch.cat([received, *(torch.from_numpy(array.numpy()) for array in broadcast.values())])
+    lr, told_after = config.local.rate(round_), config.server.loss == "after"
     content: dict[str, Any] = {}
-    clients, shares, lasts = orders["clients"], orders["shares"], orders["personal"]
-    for client, share, last in zip(clients, shares, lasts, strict=True):
+    each = zip(orders["clients"], orders["shares"], orders["kept"], orders["orders"], strict=True)
+    for client, share, last, own in each:
         work = Assignment(int(client), round_, lr, float(share))
-        row = torch.zeros(1, station.width)
-        with PersonalModel(context, int(client), int(last), folder) as own:
-            personal = (own.moved_in(round_),) if config.ditto else ()
+        row = torch.zeros(1, station.visiting.width)
+        with KeptOnNode(context, int(client), int(last), folder) as on_node:
+            kept = (on_node.file(round_),) if config.keeps else ()
             # The loss and the accuracy of the received model always travel along: they cost no phase of their own.
-            (report,) = station.train(TrainUnit((work,), (0,), True, told == "after", personal), received, row)
-            restarted = own.restarted if config.ditto else False
+            unit = TrainUnit((work,), (0,), True, told_after, kept, (json.loads(own),))
+            (report,) = station.train(unit, received, row)
+            restarted = on_node.restarted
         content[f"update:{client}"] = arrays.record(row[0])
+        sent = station.visiting.sent(row[0])
+        if sent:
+            content[f"vectors:{client}"] = ArrayRecord({name: Array(one.numpy()) for name, one in sent.items()})
         content[f"metrics:{client}"] = MetricRecord(_numbers(report) | {RESTARTED: int(restarted)})
     return content
 
 
-def evaluated(station: Station, message: Message, context: Context, folder: Any) -> dict[str, Any]:
-    config, orders, arrays = station.config, _orders(message), layout(station)
+def evaluated(station: Station, message: Message, context: Context, folder: str | None) -> dict[str, Any]:
+    """Every model and part that the server wants of each client."""
+    orders, arrays = _config(message), layout(station)
+    parameters = arrays.flat(message.content.array_records["arrays"])
+    lasts = dict(zip(orders["clients"], orders["kept"], strict=True))
+    numbers: dict[int, dict[str, Any]] = {int(client): {CLIENT: int(client)} for client in orders["clients"]}
+    for wanted in json.loads(orders["wanted"]):
+        for client, own in zip(wanted["clients"], wanted["orders"], strict=True):
+            with KeptOnNode(context, client, int(lasts[client]), folder) as on_node:
+                kept = (on_node.file(),) if wanted["personal"] else ()
+                unit = MeasureUnit((client,), wanted["part"], wanted["personal"], kept, (own,))
+                (score,) = station.measure(unit, parameters)
+            found = {SAMPLES: score.samples, LOSS: score.loss, ACCURACY: score.accuracy}
+            before = prefix(wanted["part"], wanted["personal"])
+            numbers[client] |= {before + key: value for key, value in found.items() if value is not None}
+    return {f"metrics:{client}": MetricRecord(own) for client, own in numbers.items()}
+
+
+def answered(station: Station, message: Message) -> dict[str, Any]:
+    """What a client rule asks of each client."""
+    orders, arrays = _config(message), layout(station)
     parameters = arrays.flat(message.content.array_records["arrays"])
     content: dict[str, Any] = {}
-    for client, last in zip(orders["clients"], orders["personal"], strict=True):
-        numbers: dict[str, Any] = {CLIENT: int(client)}
-        for personal in (False, True) if config.ditto else (False,):
-            with PersonalModel(context, int(client), int(last), folder) as own:
-                measured: tuple[Part, ...] = parts(config) if personal else (*parts(config), "train")
-                for part in measured:
-                    source = (Personal(own.source()),) if personal else ()
-                    (score,) = station.measure(MeasureUnit((int(client),), part, source), parameters)
-                    found = {SAMPLES: score.samples, LOSS: score.loss, ACCURACY: score.accuracy}
-                    told = {prefix(part, personal) + key: value for key, value in found.items()}
-                    numbers |= {key: value for key, value in told.items() if value is not None}
-        content[f"metrics:{client}"] = MetricRecord(numbers)
+    for client, own in zip(orders["clients"], orders["orders"], strict=True):
+        told = station.ask(AskUnit(int(client), str(orders["ask"]), json.loads(own)), parameters)
+        named = {f"{orders['ask']}.{name}": value for name, value in told.items()}
+        content[f"metrics:{client}"] = MetricRecord({CLIENT: int(client), **named})
     return content
-
-
-def parts(config: Config) -> tuple[Part, ...]:
-    return ("test", "validation") if config.split.validation > 0 else ("test",)
 
 
 def prefix(part: str, personal: bool) -> str:
@@ -88,9 +103,10 @@ def _numbers(report: Report) -> dict[str, Any]:
         ACCURACY: report.before.accuracy if report.before else None,
         AFTER: report.after.loss if report.after else None,
     }
-    return {key: value for key, value in found.items() if value is not None}
+    told = {f"{rule}.{name}": value for rule, said in report.told.items() for name, value in said.items()}
+    return {key: value for key, value in found.items() if value is not None} | told
 
 
-def _orders(message: Message) -> Mapping[str, Any]:
+def _config(message: Message) -> Mapping[str, Any]:
     orders: Mapping[str, Any] = message.content.config_records["config"]
     return orders

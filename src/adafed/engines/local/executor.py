@@ -19,20 +19,21 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 
+from adafed.client_rules.base import Told
 from adafed.config.sections import Config
 from adafed.engines.local.messages import (
     Unit,
     decode,
     encode,
-    predicted_from_json,
     reports_from_json,
     scores_from_json,
     unit_to_json,
 )
 from adafed.engines.local.shared_memory import SharedRows
-from adafed.engines.station import MeasureUnit, PredictUnit, Scores, Station, TrainUnit, one_thread
+from adafed.engines.station import Station, one_thread
+from adafed.engines.units import AskUnit, MeasureUnit, Report, TrainUnit
 from adafed.errors import AdafedError
-from adafed.training.local import Predicted, Report
+from adafed.rounds.records import Scores
 
 # What a step frees the next one asks for again. glibc would give it back to the system in between and have it fetched
 # anew, page by page.
@@ -46,10 +47,11 @@ AHEAD_BYTES = 2**15  # a message sent ahead must fit the socket's buffer, or bot
 
 
 class Executor(Protocol):
-    """Trains and measures. `updates` holds the rows that the last training wrote.
+    """Trains, measures and asks. `updates` holds the rows that the last training wrote; `parameters` may be followed by
+    the vectors that clients receive beside the model.
 
     Training is begun, and its reports are asked for when they are needed: whoever asks may do something else meanwhile,
-    anything but measure and predict.
+    anything but measure and ask.
     """
 
     updates: SharedRows
@@ -58,14 +60,14 @@ class Executor(Protocol):
     def begin(self, units: Sequence[TrainUnit], parameters: torch.Tensor) -> None: ...
     def reports(self) -> list[list[Report]]: ...
     def measure(self, units: Sequence[MeasureUnit], parameters: torch.Tensor) -> list[list[Scores]]: ...
-    def predict(self, units: Sequence[PredictUnit], parameters: torch.Tensor) -> list[list[Predicted]]: ...
+    def ask(self, units: Sequence[AskUnit], parameters: torch.Tensor) -> list[Told]: ...
     def close(self) -> None: ...
 
 
 def open_executor(config: Config, station: Station, rows: int, directory: Path | None, *, shipped: bool) -> Executor:
     """`shipped` says that workers can build the federation from the configuration; one made in Python stays here."""
     budget = config.run.updates_mb * 2**20
-    updates = SharedRows.create(rows, station.width, budget=budget, directory=directory)
+    updates = SharedRows.create(rows, station.visiting.width, budget=budget, directory=directory)
     workers = (os.cpu_count() or 1) if config.run.workers == "auto" else config.run.workers
     if workers == 0 or not shipped or (config.run.workers == "auto" and config.run.device != "cpu"):
         return InProcess(station, updates)
@@ -98,9 +100,9 @@ class InProcess:
         with one_thread():
             return [self.station.measure(unit, parameters) for unit in units]
 
-    def predict(self, units: Sequence[PredictUnit], parameters: torch.Tensor) -> list[list[Predicted]]:
+    def ask(self, units: Sequence[AskUnit], parameters: torch.Tensor) -> list[Told]:
         with one_thread():
-            return [self.station.predict(unit, parameters) for unit in units]
+            return [self.station.ask(unit, parameters) for unit in units]
 
     def close(self) -> None:
         self.updates.close()
@@ -112,7 +114,7 @@ class Workers:
     def __init__(self, config: Config, station: Station, updates: SharedRows, count: int) -> None:
         self.updates = updates
         self.processes = count
-        self._received = SharedRows.create(1, station.width, budget=2**62)
+        self._received = SharedRows.create(1, station.visiting.received_width, budget=2**62)
         self._processes: list[subprocess.Popen[bytes]] = []
         self._connections: list[Connection] = []
         self._begun: _Work | None = None
@@ -158,9 +160,9 @@ class Workers:
         assert self._begun is None
         return [scores_from_json(one) for one in self._collected(self._handed(units, parameters))]
 
-    def predict(self, units: Sequence[PredictUnit], parameters: torch.Tensor) -> list[list[Predicted]]:
+    def ask(self, units: Sequence[AskUnit], parameters: torch.Tensor) -> list[Told]:
         assert self._begun is None
-        return [predicted_from_json(one) for one in self._collected(self._handed(units, parameters))]
+        return self._collected(self._handed(units, parameters))
 
     def close(self) -> None:
         for connection in self._connections:
@@ -198,7 +200,7 @@ class Workers:
 
     def _handed(self, units: Sequence[Unit], parameters: torch.Tensor) -> _Work:
         """The workers have their first units."""
-        self._received.tensor[0].copy_(parameters)
+        self._received.tensor[0, : len(parameters)].copy_(parameters)
         work = _Work(units, _Queue(units, len(self._connections)), [0] * len(self._connections))
         self._hand_apart(work.queue, work.held)
         for _ in range(AHEAD - 1):
@@ -206,9 +208,9 @@ class Workers:
                 self._hand(k, work.queue, work.held)
         return work
 
-    def _collected(self, work: _Work) -> list[list[list[Any]]]:
+    def _collected(self, work: _Work) -> list[Any]:
         """Everything done and answered, in the order of the units."""
-        results: list[list[list[Any]] | None] = [None] * len(work.units)
+        results: list[Any] = [None] * len(work.units)
         while any(work.held):
             busy = [self._connections[k] for k in range(len(work.held)) if work.held[k]]
             for ready in wait(busy):
@@ -218,7 +220,7 @@ class Workers:
                 _raise_failure(answer, work.units)
                 results[answer["number"]] = answer["results"]
                 self._hand(k, work.queue, work.held)
-        return [result for result in results if result is not None]
+        return results
 
     def _hand_apart(self, queue: _Queue, held: list[int]) -> None:
         """The first units, with each worker bound to a core of its own while they are handed out.
@@ -320,7 +322,7 @@ def _core() -> int:
 
 
 def _clients(unit: Unit) -> Sequence[int]:
-    if isinstance(unit, PredictUnit):
+    if isinstance(unit, AskUnit):
         return [unit.client]
     return unit.clients if isinstance(unit, MeasureUnit) else [work.client for work in unit.work]
 

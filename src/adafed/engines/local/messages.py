@@ -9,10 +9,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from adafed.engines.station import Labels, MeasureUnit, Personal, PredictUnit, Scores, TrainUnit
-from adafed.training.local import Assignment, Measured, Predicted, Report, Suspicion
+from adafed.engines.units import AskUnit, KeptFile, MeasureUnit, Report, TrainUnit
+from adafed.rounds.records import Scores
+from adafed.training.local import Assignment
+from adafed.training.measuring import Measured
 
-Unit = TrainUnit | MeasureUnit | PredictUnit
+Unit = TrainUnit | MeasureUnit | AskUnit
 
 
 def encode(content: dict[str, Any]) -> bytes:
@@ -26,57 +28,34 @@ def decode(message: bytes) -> dict[str, Any]:
 
 
 def unit_to_json(unit: Unit) -> dict[str, Any]:
-    if isinstance(unit, PredictUnit):
-        return {"kind": "predict", "client": unit.client, "labels": unit.labels}
-    personal = [(one.source, one.target) for one in unit.personal]
+    if isinstance(unit, AskUnit):
+        return {"kind": "ask", "client": unit.client, "rule": unit.rule, "orders": unit.orders}
+    told: dict[str, Any] = {"kept": unit.kept, "orders": unit.orders} if unit.kept or unit.orders else {}
     if isinstance(unit, MeasureUnit):
-        told = {"clients": unit.clients, "part": unit.part, "personal": personal, "labels": unit.labels}
-        return {"kind": "measure", **told}
-    return {
-        "kind": "train",
-        "work": unit.work,
-        "rows": unit.rows,
-        "before": unit.before,
-        "after": unit.after,
-        "personal": personal,
-        "labels": unit.labels,
-        "suspicion": unit.suspicion,
-    }
+        return {"kind": "measure", "clients": unit.clients, "part": unit.part, "personal": unit.personal, **told}
+    return {"kind": "train", "work": unit.work, "rows": unit.rows, "before": unit.before, "after": unit.after, **told}
 
 
 def unit_from_json(content: dict[str, Any]) -> Unit:
-    if content["kind"] == "predict":
-        return PredictUnit(content["client"], _labels(content["labels"]))
-    personal = tuple(Personal(*one) for one in content["personal"])
-    labels = tuple(_labels(one) for one in content["labels"])
+    if content["kind"] == "ask":
+        return AskUnit(content["client"], content["rule"], content["orders"])
+    kept = tuple(KeptFile(*one) for one in content.get("kept", ()))
+    orders = tuple(content.get("orders", ()))
     if content["kind"] == "measure":
-        return MeasureUnit(tuple(content["clients"]), content["part"], personal, labels)
+        return MeasureUnit(tuple(content["clients"]), content["part"], content["personal"], kept, orders)
     work = tuple(Assignment(*one) for one in content["work"])
-    rows = tuple(content["rows"])
-    return TrainUnit(work, rows, content["before"], content["after"], personal, labels, content["suspicion"])
+    return TrainUnit(work, tuple(content["rows"]), content["before"], content["after"], kept, orders)
 
 
 def reports_from_json(content: list[list[Any]]) -> list[Report]:
     return [
-        Report(client, samples, steps, running, _measured(before), _measured(after), _suspicion(suspicion))
-        for client, samples, steps, running, before, after, suspicion in content
+        Report(client, samples, steps, running, _measured(before), _measured(after), told)
+        for client, samples, steps, running, before, after, told in content
     ]
 
 
 def scores_from_json(content: list[list[Any]]) -> list[Scores]:
     return [Scores(*one) for one in content]
-
-
-def predicted_from_json(content: list[list[Any]]) -> list[Predicted]:
-    return [Predicted(*one) for one in content]
-
-
-def _labels(labels: list[int] | None) -> Labels:
-    return None if labels is None else tuple(labels)
-
-
-def _suspicion(pair: list[Any] | None) -> Suspicion | None:
-    return None if pair is None else Suspicion(*pair)
 
 
 def _measured(pair: list[float] | None) -> Measured | None:

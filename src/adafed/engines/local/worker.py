@@ -19,7 +19,8 @@ import torch
 from adafed.config.sections import config_from
 from adafed.engines.local.messages import decode, encode, unit_from_json
 from adafed.engines.local.shared_memory import attach
-from adafed.engines.station import PredictUnit, Station, TrainUnit
+from adafed.engines.station import Station
+from adafed.engines.units import AskUnit, TrainUnit
 from adafed.errors import AdafedError
 
 
@@ -28,8 +29,8 @@ def serve(connection: Connection) -> None:
     hello = decode(connection.recv_bytes())
     try:
         station = Station(config_from(hello["config"]))
-        received = attach(1, station.width, hello["received"], on_disk=False).tensor[0]
-        updates = attach(hello["rows"], station.width, hello["updates"], on_disk=hello["on_disk"])
+        received = attach(1, station.visiting.received_width, hello["received"], on_disk=False).tensor[0]
+        updates = attach(hello["rows"], station.visiting.width, hello["updates"], on_disk=hello["on_disk"])
     except AdafedError as error:
         connection.send_bytes(encode({"error": str(error)}))
         return
@@ -47,8 +48,8 @@ def _answer(station: Station, message: dict[str, Any], received: torch.Tensor, u
         unit = unit_from_json(message["unit"])
         if isinstance(unit, TrainUnit):
             return {"number": message["number"], "results": station.train(unit, received, updates)}
-        if isinstance(unit, PredictUnit):
-            return {"number": message["number"], "results": station.predict(unit, received)}
+        if isinstance(unit, AskUnit):
+            return {"number": message["number"], "results": station.ask(unit, received)}
         return {"number": message["number"], "results": station.measure(unit, received)}
     except AdafedError as error:
         return {"number": message["number"], "error": str(error)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from adafed.config.sections import Config
@@ -22,19 +23,20 @@ def hours(study: Study, profile: str) -> float | None:
     total = 0.0
     for method in study.methods:
         config = study.config(method)
-        personal = 2 if config.ditto else 1
-        total += _rounds(config) * config.local.epochs * cost["samples"] * cost["milliseconds"] * personal
+        work = math.prod(rule.work for rule in config.parts.client_rules)
+        total += _rounds(config) * config.local.epochs * cost["samples"] * cost["milliseconds"] * work
     return OVERHEAD * total / 3.6e6 / CORES
 
 
 def _rounds(config: Config) -> float:
-    """As many as a round's samples are trained on; those of FedCorr's first stage have a client or so each."""
-    share = config.cohort.fraction
-    if config.fedcorr is None or config.partition is None or share is None:
-        return config.rounds
-    clients = int(config.partition.options["clients"])
-    first = config.fedcorr.iterations * config.fedcorr.visits(clients)
-    return config.rounds - first + config.fedcorr.iterations / share
+    """As many as a round's samples are trained on: a client rule may plan others."""
+    share, rounds = config.cohort.fraction, float(config.rounds)
+    clients = config.partition.options.get("clients") if config.partition else None
+    if clients is None or share is None:
+        return rounds
+    for rule in config.parts.client_rules:
+        rounds = rule.trained_rounds(int(rounds), clients, share)
+    return rounds
 
 
 def listing() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:

@@ -105,7 +105,7 @@ def _lines(panels: Sequence[Panel], read: Read, label: str, *, smoothed: bool) -
 def _named(method: str, panels: Sequence[Panel]) -> str:
     """A method that serves every client its own model says so: it is no rival of the others."""
     directories = [directory for panel in panels for directory in panel.runs.get(method, [])]
-    personal = any(load_config(directory / "config.toml").ditto is not None for directory in directories)
+    personal = any(load_config(directory / "config.toml").personalised for directory in directories)
     return f"{method} (own models)" if personal else method
 
 

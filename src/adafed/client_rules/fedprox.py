@@ -1,0 +1,29 @@
+"""FedProx (Li et al. 2020): local training is held near the received model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from adafed.client_rules.base import Begun, ClientRule, Visit, register
+from adafed.registry import at_least
+
+
+@register("fedprox")
+@dataclass(frozen=True)
+class FedProx(ClientRule):
+    """Each client minimises f_k(theta) + mu/2 ||theta - theta_t||^2."""
+
+    summary = "local training held near the received model, by mu"
+    shorthand = ("local.mu", "mu")
+    stacks = True
+    mu: float = 0.1
+
+    def __post_init__(self) -> None:
+        at_least("fedprox: mu", self.mu, 0.0)
+
+    def begin(self, visit: Visit) -> Begun:
+        return Begun(pull=self.mu)
+
+    @property
+    def label(self) -> str:
+        return f"FedProx({self.mu:g})"

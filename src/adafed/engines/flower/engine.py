@@ -1,0 +1,181 @@
+"""Clients trained and measured on Flower's nodes: the engine that an experiment's loop drives there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from logging import getLogger
+
+import torch
+from flwr.app import Array, ArrayRecord, Message, MessageType
+from flwr.serverapp import Grid
+
+from adafed.client_rules.base import Orders, Told
+from adafed.engines.flower.conversation import Conversation
+from adafed.engines.flower.replies import (
+    SAMPLES,
+    client_of,
+    node_of,
+    numbers_of,
+    suffixes,
+    told_of,
+)
+from adafed.engines.flower.work import RESTARTED, layout, prefix
+from adafed.engines.station import Station
+from adafed.rounds.cohort import Cohort
+from adafed.rounds.loop import Asked, Collected, Wanted
+from adafed.rounds.records import Scores
+from adafed.rounds.replies import ACCURACY, LOSS, LOSSES
+from adafed.server.state import ServerState
+
+log = getLogger("flwr")
+
+
+class FlowerEngine:
+    """Nodes are asked once which clients they hold. A phase is one message to each node that has something to do."""
+
+    def __init__(self, grid: Grid, station: Station, nodes: int, timeout: float) -> None:
+        self.grid = grid
+        self.config = station.config
+        self.ids = station.federation.ids
+        self.arrays = layout(station)
+        self.conversation = Conversation(nodes)
+        self.conversation.timeout = timeout
+        self.conversation.roster.samples = {c: int(n) for c, n in enumerate(station.federation.train_sizes)}
+        self.processes = torch.get_num_threads()
+        rules = self.config.parts.client_rules
+        self._sent = tuple(f"{rule.name}.{name}" for rule in rules for name in rule.sends)
+        self._received = tuple(f"{rule.name}.{name}" for rule in rules for name in rule.receives)
+        self._begun: tuple[Asked, ServerState, torch.Tensor] | None = None
+        self._orders: dict[int, Mapping[str, Orders]] = {}  # of the last training
+
+    def begin(self, asked: Asked, state: ServerState, broadcast: torch.Tensor) -> None:
+        """Nothing is sent yet: a phase that nobody waits for would be lost with a server that is killed."""
+        self._begun = asked, state, broadcast
+        self._orders = {task.client: task.orders for task in asked.tasks}
+
+    def replies(self) -> Collected:
+        assert self._begun is not None
+        (asked, state, broadcast), self._begun = self._begun, None
+        nodes = self.conversation.nodes(self.grid)
+        self.conversation.roster.meet(self.grid, nodes, self.conversation.timeout)
+        shares = {task.client: task.share for task in asked.tasks}
+        self.conversation.asked = self.conversation.held(shares)
+        configs = {
+            node: {
+                "clients": clients,
+                "shares": [shares[client] for client in clients],
+                "kept": self._kept(clients, state),
+                "orders": [json.dumps(self._orders[client]) for client in clients],
+            }
+            for node, clients in sorted(self.conversation.asked.items())
+        }
+        records = {"arrays": self.arrays.record(state.parameters)}
+        vectors = torch.split(broadcast[len(state.parameters) :], state.length) if self._received else ()
+        if vectors:
+            both = zip(self._received, vectors, strict=True)
+            records["broadcast"] = ArrayRecord({name: Array(one.numpy()) for name, one in both})
+        messages = self.conversation.messages(MessageType.TRAIN, records, configs, asked.round)
+        heard = self.conversation.heard(
+            self.grid.send_and_receive(messages, timeout=self.conversation.timeout), self.arrays, state.parameters,
+            self._needed(), Cohort(tuple(shares), frozenset(), shares), self._sent,
+        )  # fmt: skip
+        for stranger in heard.strangers:
+            log.warning("round %d: left out: %s", asked.round, stranger)
+        for reply in heard.replies:
+            if reply.number(RESTARTED):
+                log.warning("round %d: client %s had lost what it kept", asked.round, self.ids[reply.client])
+        updates = torch.stack([reply.update for reply in heard.replies]) if heard.replies else None
+        return Collected(heard.replies, heard.refused, updates)
+
+    def measure(self, wanted: Sequence[Wanted], state: ServerState) -> list[list[Scores]]:
+        """One phase for all that is wanted."""
+        nodes = self.conversation.nodes(self.grid)
+        self.conversation.roster.meet(self.grid, nodes, self.conversation.timeout)
+        everyone = sorted({client for one in wanted for client in one.clients})
+        configs = {}
+        for node, clients in sorted(self.conversation.held(everyone).items()):
+            parts = []
+            for one in wanted:
+                mine = [client for client in one.clients if client in clients]
+                orders = [self._orders.get(client, {}) if one.as_trained else {} for client in mine]
+                parts.append({"part": one.part, "personal": one.personal, "clients": mine, "orders": orders})
+            configs[node] = {"clients": clients, "kept": self._kept(clients, state), "wanted": json.dumps(parts)}
+        records = {"arrays": self.arrays.record(state.parameters)}
+        messages = self.conversation.messages(MessageType.EVALUATE, records, configs, state.round)
+        heard = self._numbers(messages)
+        return [_scores(one, heard, self.ids) for one in wanted]
+
+    def ask(
+        self, rule: str, clients: Sequence[int], orders: Sequence[Mapping[str, Orders]], state: ServerState
+    ) -> list[tuple[int, Told]]:
+        """A phase of its own; who does not answer is left out."""
+        own = dict(zip(clients, orders, strict=True))
+        configs = {
+            node: {"ask": rule, "clients": held, "orders": [json.dumps(own[client]) for client in held]}
+            for node, held in sorted(self.conversation.held(clients).items())
+        }
+        records = {"arrays": self.arrays.record(state.parameters)}
+        messages = self.conversation.messages(MessageType.QUERY, records, configs, state.round)
+        found: dict[int, Told] = {}
+        for message in self.grid.send_and_receive(messages, timeout=self.conversation.timeout):
+            if message.has_error():
+                log.warning("round %d: a question of %s was not answered: %s", state.round, rule, message.error.reason)
+                continue
+            for suffix in suffixes(message):
+                client = client_of(message, suffix)
+                if client in own:
+                    found[client] = told_of(message.content.metric_records[f"metrics{suffix}"]).get(rule, {})
+        return [(client, found[client]) for client in clients if client in found]
+
+    def _numbers(self, messages: Sequence[Message]) -> dict[int, dict[str, float]]:
+        """What clients measured, by client."""
+        conversation, found = self.conversation, {}
+        for message in self.grid.send_and_receive(messages, timeout=conversation.timeout):
+            node = node_of(message, conversation.sent())
+            if message.has_error():
+                held = ", ".join(self.ids[client] for client in conversation.roster.held(node)) or f"of node {node}"
+                log.warning("evaluation: client %s left out: %s", held, message.error.reason)
+                continue
+            for suffix in suffixes(message):
+                client = client_of(message, suffix)
+                metrics = message.content.metric_records.get(f"metrics{suffix}")
+                if client is None or metrics is None or conversation.roster.holders.get(client) != node:
+                    log.warning("evaluation: a reply of node %d left out: it is no client of that node", node)
+                    continue
+                found[client] = numbers_of(metrics)
+        return found
+
+    def _kept(self, clients: Sequence[int], state: ServerState) -> list[int]:
+        """The round in which each client last wrote what it keeps, 0 for never."""
+        return [state.kept.get(str(client), 0) for client in clients]
+
+    def _needed(self) -> list[str]:
+        keys = {"losses": LOSSES[self.config.server.loss], "accuracies": ACCURACY}
+        return [key for need, key in keys.items() if need in self.config.parts.rule.needs]
+
+
+def _scores(wanted: Wanted, heard: Mapping[int, Mapping[str, float]], ids: Sequence[str]) -> list[Scores]:
+    """What clients said of one part of their data; nonsense is named and left out."""
+    before, scores = prefix(wanted.part, wanted.personal), []
+    for client in wanted.clients:
+        numbers = heard.get(client, {})
+        score = sensible(client, ids[client], *(numbers.get(f"{before}{key}") for key in (SAMPLES, LOSS, ACCURACY)))
+        scores += [] if score is None else [score]
+    return scores
+
+
+def sensible(
+    client: int, name: str, samples: float | None, loss: float | None, accuracy: float | None
+) -> Scores | None:
+    """Numbers of an evaluation that can be believed."""
+    if samples is None:
+        return None
+    if not (0 <= samples < 2**53 and samples == int(samples)):
+        log.warning("evaluation: client %s left out: sample count is %s", name, samples)
+        return None
+    if samples and not (accuracy is not None and 0 <= accuracy <= 1):
+        log.warning("evaluation: client %s left out: accuracy is %s", name, accuracy)
+        return None
+    known = samples > 0
+    return Scores(client, int(samples), loss if known else None, accuracy if known else None)

@@ -1,0 +1,70 @@
+"""Where what a client keeps between rounds lives on a node: Ditto's personal model, SCAFFOLD's control variate."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import torch
+from flwr.app import Array, ArrayRecord, Context, MetricRecord
+from safetensors.torch import load_file
+
+from adafed.engines.units import KeptFile
+from adafed.files import save_tensors
+
+
+class KeptOnNode:
+    """What one client keeps. It lives in Flower's `Context.state`, which never leaves the node.
+
+    That state ends with the run. A node that is given a `client-dir` also keeps a file, so that a server which starts
+    again finds what the clients kept as of its own last round.
+    """
+
+    def __init__(self, context: Context, client: int, last: int, folder: str | None) -> None:
+        self.state = context.state
+        self.client = client
+        self.last = last
+        self.key = f"kept:{client}"
+        self.folder = Path(folder) if folder else None
+        self.restarted = False
+        self._target: Path | None = None
+        self._round = 0
+
+    def __enter__(self) -> KeptOnNode:
+        self._scratch = tempfile.TemporaryDirectory(prefix="adafed-")
+        self.where = self.folder or Path(self._scratch.name)
+        self.where.mkdir(parents=True, exist_ok=True)
+        return self
+
+    def __exit__(self, failed: object, *_: object) -> None:
+        if failed is None and self._target is not None:
+            tensors = load_file(self._target)
+            self.state[self.key] = ArrayRecord({name: Array(one.numpy()) for name, one in tensors.items()})
+            self.state[f"{self.key}:round"] = MetricRecord({"round": self._round})
+            for file in self.where.glob(f"{self.client}-*.safetensors"):
+                if int(file.stem.partition("-")[2]) < self.last:
+                    file.unlink(missing_ok=True)
+        self._scratch.cleanup()
+
+    def file(self, round: int | None = None) -> KeptFile:
+        """To be read as of the server's last round with this client and, in a `round` of training, written."""
+        if round is not None:
+            self._round, self._target = round, self._file(round)
+        return KeptFile(self._source(), None if self._target is None else str(self._target))
+
+    def _source(self) -> str | None:
+        if self.last == 0:
+            return None
+        file = self._file(self.last)
+        remembered = self.state.metric_records.get(f"{self.key}:round", MetricRecord()).get("round")
+        if file.exists() and remembered != self.last:
+            return str(file)
+        if self.key in self.state.array_records:
+            arrays = self.state.array_records[self.key]
+            save_tensors(file, {name: torch.from_numpy(array.numpy()) for name, array in arrays.items()})
+            return str(file)
+        self.restarted = True
+        return None
+
+    def _file(self, round: int) -> Path:
+        return self.where / f"{self.client}-{round}.safetensors"

@@ -1,0 +1,195 @@
+"""Algorithm 1, on any engine: `Loop.rounds()` yields a record for each round.
+
+The loop is the server's: whom to ask, what to make of the replies, what to measure, when to save. An engine trains and
+measures where its clients are, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from time import perf_counter
+from typing import Literal, NamedTuple, Protocol
+
+import torch
+
+from adafed.algebra.blocks import walking_with
+from adafed.algebra.rows import Updates
+from adafed.client_rules.base import ClientRule, Orders, Plan, TellingReply, Told
+from adafed.config.sections import Config
+from adafed.rounds.cohort import Cohort, Sampler
+from adafed.rounds.records import Evaluation, RoundRecord, Scores
+from adafed.rounds.replies import Reply
+from adafed.rounds.round import DID_NOT_ANSWER, ServerHalf, improved
+from adafed.server.state import ServerState
+
+Part = Literal["train", "validation", "test"]
+
+
+class Task(NamedTuple):
+    """What one client is asked to do in a round; `orders` are by client rule."""
+
+    client: int
+    share: float  # of its local steps: a straggler does less
+    orders: Mapping[str, Orders]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A round's training: the tasks, and which losses are wanted beside the running one."""
+
+    round: int
+    tasks: tuple[Task, ...]
+    before: bool
+    after: bool
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A model on one part of some clients' data: the global one, or everyone's own. Training samples are measured as
+    the last training had them."""
+
+    clients: tuple[int, ...]
+    part: Part
+    personal: bool = False
+    as_trained: bool = False
+
+
+@dataclass(frozen=True)
+class Collected:
+    """The replies of a round in the order of the clients, and why others are missing."""
+
+    replies: Sequence[Reply]
+    missing: Mapping[int, str] = field(default_factory=dict)
+    updates: Updates | None = None  # the replies' updates, where they lie as one matrix
+
+
+class Engine(Protocol):
+    """Where clients train. Training is begun, and its replies are asked for when they are needed: meanwhile the server
+    may do anything but measure and ask. `broadcast` is the model, followed by what clients receive beside it."""
+
+    processes: int  # how many cores are free while nobody trains
+
+    def begin(self, asked: Asked, state: ServerState, broadcast: torch.Tensor) -> None: ...
+    def replies(self) -> Collected: ...
+    def measure(self, wanted: Sequence[Wanted], state: ServerState) -> list[list[Scores]]: ...
+    def ask(
+        self, rule: str, clients: Sequence[int], orders: Sequence[Mapping[str, Orders]], state: ServerState
+    ) -> list[tuple[int, Told]]: ...
+
+
+class Keeper(Protocol):
+    """Where rounds are saved."""
+
+    def save(self, record: RoundRecord, state: ServerState) -> None: ...
+
+
+class Loop:
+    """A run in progress: the server's half, its state, and the engine."""
+
+    def __init__(
+        self, config: Config, half: ServerHalf, sampler: Sampler, state: ServerState, engine: Engine, keeper: Keeper
+    ) -> None:
+        self.config = config
+        self.half = half
+        self.sampler = sampler
+        self.state = state
+        self.engine = engine
+        self.keeper = keeper
+
+    def rounds(self) -> Iterator[RoundRecord]:
+        """Lines 2-16. Clients begin a round while the server still saves the one before."""
+        cohort = self._begin(self.state.round + 1)
+        for t in range(self.state.round + 1, self.config.rounds + 1):
+            clock = _Clock()
+            collected = self.engine.replies()  # line 10
+            clock.lap("train")
+            self.state, record = self._conclude(cohort, collected, t)  # lines 11-16
+            clock.lap("server")
+            record = self._measured(record, cohort, collected, t)
+            clock.lap("measure")
+            cohort = self._begin(t + 1)
+            clock.lap("train")
+            self.keeper.save(record, self.state)
+            clock.lap("save")
+            yield replace(record, seconds=clock.laps)
+
+    def _begin(self, t: int) -> Cohort:
+        """Lines 3-9: the clients of the round have the model and train. After the last round, nobody."""
+        cohort = self.half.cohort(self.sampler, self.state, t)
+        if t <= self.config.rounds:
+            told = self.half.told
+            before = told == "before" or "accuracies" in self.half.server.rule.needs or self._measures_improvement(t)
+            tasks = tuple(
+                Task(client, cohort.shares[client], self.half.orders(self.state, t, client))
+                for client in cohort.answering
+            )
+            self.engine.begin(Asked(t, tasks, before, told == "after"), self.state, self.half.broadcast(self.state))
+        return cohort
+
+    def _conclude(self, cohort: Cohort, collected: Collected, t: int) -> tuple[ServerState, RoundRecord]:
+        nobody = "no client answered" if cohort.clients else "no client has joined yet"
+        missing = dict.fromkeys(cohort.lost, DID_NOT_ANSWER) | dict(collected.missing)
+        with walking_with(self.engine.processes):
+            found = self.half.conclude(
+                self.state, t, collected.replies, missing, nobody=nobody, updates=collected.updates, ask=self._asked
+            )
+        return found.state, found.record
+
+    def _asked(
+        self,
+        rule: ClientRule,
+        plan: Plan,
+        clients: Sequence[int],
+        known: Mapping[str, torch.Tensor],
+        state: ServerState,
+    ) -> list[TellingReply]:
+        """Another phase of the round, with the new model and under orders made from what is known by now."""
+        orders = [{rule.name: plan.orders(state.round, client, known)} for client in clients]
+        return [TellingReply(*one) for one in self.engine.ask(rule.name, clients, orders, state)] if clients else []
+
+    # Measuring
+
+    def _measures_improvement(self, t: int) -> bool:
+        every = self.config.evaluation.improvement_every
+        return every > 0 and (t % every == 0 or t == self.config.rounds)
+
+    def _measured(self, record: RoundRecord, cohort: Cohort, collected: Collected, t: int) -> RoundRecord:
+        """The record with rho_t and the evaluations, where they are due: one phase for both."""
+        stepped = [Wanted(tuple(reply.client for reply in collected.replies), "train", as_trained=True)]
+        stepped = stepped if collected.replies and self._measures_improvement(t) else []
+        wanted = self._evaluated(t)
+        if not stepped and not wanted:
+            return record
+        found = self.engine.measure([*stepped, *wanted], self.state)
+        if stepped:
+            losses = {self.half.name_of(one.client): one.loss for one in found.pop(0) if one.loss is not None}
+            record = improved(record, losses)
+        evaluations = [
+            Evaluation(one.part, one.personal, tuple((self.half.name_of(score.client), score) for score in scores))
+            for one, scores in zip(wanted, found, strict=True)
+            if any(score.samples for score in scores)
+        ]
+        return replace(record, evaluations=tuple(evaluations))
+
+    def _evaluated(self, t: int) -> list[Wanted]:
+        """Everybody's, not a sample's: fairness is about all clients."""
+        if t % self.config.evaluation.every and t != self.config.rounds:
+            return []
+        everyone = tuple(range(len(self.sampler.sizes)))
+        parts: tuple[Part, ...] = ("test", "validation") if self.config.split.validation > 0 else ("test",)
+        models = (False, True) if self.config.personalised else (False,)
+        return [Wanted(everyone, part, personal) for personal in models for part in parts]
+
+
+class _Clock:
+    """Seconds of each stage of a round."""
+
+    def __init__(self) -> None:
+        self.laps: dict[str, float] = {}
+        self._last = perf_counter()
+
+    def lap(self, name: str) -> None:
+        now = perf_counter()
+        self.laps[name] = self.laps.get(name, 0.0) + now - self._last
+        self._last = now

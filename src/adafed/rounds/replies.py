@@ -1,0 +1,38 @@
+"""A client's reply, the same from every engine."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+
+from adafed.client_rules.base import Told
+
+# The names of a reply's numbers, here and on the wire.
+LOSS, AFTER, RUNNING, ACCURACY, STEPS = "loss", "loss-after", "loss-running", "accuracy", "steps"
+LOSSES = {"before": LOSS, "after": AFTER, "running": RUNNING}
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What one client sent that can be used: its update g_k, its BatchNorm statistics (empty where there are none), its
+    numbers by name, and what its rules tell and send, by rule. `node` is where it came from, where there are nodes."""
+
+    client: int
+    samples: int
+    update: torch.Tensor
+    statistics: torch.Tensor
+    numbers: Mapping[str, float]
+    told: Mapping[str, Told] = field(default_factory=dict)
+    vectors: Mapping[str, torch.Tensor] = field(default_factory=dict)  # "rule.name"
+    node: int = 0
+
+    def number(self, key: str) -> float | None:
+        return self.numbers.get(key)
+
+    @property
+    def steps(self) -> int | None:
+        steps = self.number(STEPS)
+        return None if steps is None or not math.isfinite(steps) else int(steps)
