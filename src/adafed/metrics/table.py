@@ -152,7 +152,7 @@ def _accuracy(evaluated: Evaluated, client: str) -> float | None:
 
 
 def _imported(spec: str, where: str) -> object:
-    from adafed.data.imported import attribute  # of a room above; needed where a user has a measure alone
+    from adafed.data.imported import attribute  # a room above: imported for a measure of the user's alone
 
     found: object = attribute(spec, where)
     return found
