@@ -150,7 +150,9 @@ def test_show_lists_the_worst_clients(
     assert "the 3 worst of 6 clients in round 3" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("subject", ["rules", "optimizers", "schedules", "data", "partitions", "models", "metrics"])
+@pytest.mark.parametrize(
+    "subject", ["rules", "optimizers", "schedules", "data", "partitions", "models", "metrics", "experiments"]
+)
 def test_list_knows_every_subject(
     subject: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -204,7 +206,11 @@ def test_help_loses_no_words_to_markup() -> None:
         (["compare", "small.toml", "--keep", "small.toml"], "small.toml holds no kept results"),
         (["compare", "small.toml", "--keep", "small.toml/x.json"], "small.toml/x.json could not be written"),
         (["compare", "small.toml", "--jobs", "2", "--out", "small.toml"], "could not be written: Not a directory"),
+        (["run", "dem"], "no packaged experiment is called so; there are cifar10-1"),
+        (["flower", "new", "app", "dem"], "did you mean demo?"),
         (["resume", "nowhere"], "nowhere is not a run directory"),
+        (["show", "nowhere", "--columns", "mean,speed"], "--columns names 'speed'; there are mean"),
+        (["show", "nowhere", "--columns", "nowhere:gap"], "--columns = 'nowhere:gap': there is no module"),
         (["show", "nowhere"], "nowhere is not a run directory"),
         (["list", "colours"], "there is no list of 'colours'"),
         (["run", "small.toml", "--nodes", "3"], "--nodes 3 has no meaning without --engine flower"),
@@ -248,6 +254,50 @@ def test_kept_results_are_told(
         assert called(monkeypatch, "results", str(kept), *wrong) == 2
         assert f"{wrong[0]} is '{wrong[1]}'" in capsys.readouterr().err
     assert called(monkeypatch, "results", str(kept), "--columns", "mean, std") == 0
+
+
+def test_the_users_own_measure_is_a_column_everywhere(
+    experiment: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(experiment.parent)
+    experiment.with_name("own_columns.py").write_text(
+        "from adafed.metrics import Metric\n"
+        "def gap(e):\n    return e.accuracies.max() - e.accuracies.min()\n"
+        "points = Metric(gap, 'gap in points', direction=-1, percent=True)\n"
+        "def fails(e):\n    raise KeyError('x')\n"
+    )
+    experiment.write_text(EXPERIMENT + 'columns = ["mean", "own_columns:gap", "own_columns:points", "client:0"]\n')
+    head = ["mean %", "gap", "gap in points", "0"]
+    assert called(monkeypatch, "run", str(experiment), "--profile", "short", "--out", "here", "-q") == 0
+    assert [line.split() for line in capsys.readouterr().out.splitlines() if "mean %" in line] == [
+        ["method", *" ".join(head).split()]
+    ]
+    arguments = ["--profile", "short", "--seeds", "0", "-q", "-f", "csv", "--keep", "kept.json"]
+    assert called(monkeypatch, "compare", str(experiment), *arguments) == 0
+    first, row, _ = (line.split(",") for line in capsys.readouterr().out.splitlines())
+    assert first[3::2] == head
+    assert float(row[7]) == pytest.approx(100 * float(row[5]))
+    assert called(monkeypatch, "show", "here", "-f", "csv", "--columns", "own_columns:points, std") == 0
+    assert capsys.readouterr().out.splitlines()[0].split(",")[3::2] == ["gap in points", "σ_a"]
+    reach = ["--reach", "own_columns:points=0", "-f", "markdown"]
+    assert called(monkeypatch, "results", "kept.json", "--columns", "mean,own_columns:points", *reach) == 0
+    assert "| method | mean % | gap in points |" in capsys.readouterr().out
+    assert called(monkeypatch, "show", "here", "--columns", "own_columns:fails") == 2
+    assert capsys.readouterr().err == "adafed: the metric own_columns:fails raised KeyError('x')\n"
+
+
+def test_packaged_experiments_go_by_their_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    small = ["--set", "rounds=2", "--set", "run.workers=0", "-q"]
+    assert called(monkeypatch, "run", "demo", "--method", "FedAvg", *small) == 0
+    assert "saved in runs/demo/FedAvg-seed-0" in capsys.readouterr().out
+    assert called(monkeypatch, "compare", "demo", "--seeds", "0", *small) == 0
+    assert "Test accuracy over 20 clients" in capsys.readouterr().out
+    assert called(monkeypatch, "tune", "demo", "--rule", "fedavg", "--rates", "1", *small) == 0
+    assert called(monkeypatch, "flower", "new", "app", "demo", "--method", "AdaFed") == 0
+    assert 'name = "demo"' in Path("app/experiment.toml").read_text()
 
 
 def test_tune_searches_the_grid_times_the_rates_on_validation(

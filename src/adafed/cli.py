@@ -22,7 +22,8 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
     help="Fair federated learning: train with AdaFed and the methods it is compared with, and see how the model treats "
-    "its worst clients.\n\nStart with `adafed demo`; then `adafed run experiment.toml`.",
+    "its worst clients.\n\nStart with `adafed demo`; then `adafed run experiment.toml`, or one of "
+    "`adafed list experiments` by name.",
 )
 for command in (
     studies.demo,
@@ -41,7 +42,7 @@ app.add_typer(flower, name="flower")
 @app.command("list")
 def list_(
     what: Annotated[
-        str, typer.Argument(help="rules, optimizers, schedules, data, partitions, models or metrics.")
+        str, typer.Argument(help="rules, optimizers, schedules, data, partitions, models, metrics or experiments.")
     ] = "rules",
 ) -> None:
     """What there is to choose from, with options and defaults."""

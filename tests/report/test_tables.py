@@ -8,7 +8,8 @@ import io
 import pytest
 from rich.console import Console
 
-from adafed.report.tables import Cell, Column, Row, Table
+from adafed.metrics import Metric
+from adafed.report.tables import Cell, Column, Row, Table, column
 
 TABLE = Table(
     "A title",
@@ -75,3 +76,8 @@ def test_the_terminal_form_fits_80_columns_with_seven_columns() -> None:
     console.print(Table("", columns, (row,)).rich())
     assert isinstance(console.file, io.StringIO)
     assert "…" not in console.file.getvalue()
+
+
+def test_a_column_is_made_from_a_metric() -> None:
+    assert column("kl") == Column("KL(a‖u)", -1, "KL ($a\\|u$)", 4)
+    assert Column.of(Metric(lambda e: 0.0, "x", 1, digits=0)) == Column("x", 1, None, 0)

@@ -169,3 +169,9 @@ def test_another_format_and_a_missing_file_are_told(tmp_path: Path) -> None:
         load(tmp_path / "x.json")
     with pytest.raises(AdafedError, match="cannot be read: No such file"):
         load(tmp_path / "y.json")
+
+
+def test_a_users_measure_is_read_without_its_module() -> None:
+    kept = Kept("s", ("gone:gap",), (KeptRun("A", 0, 1, False, (1,), {"gone:gap": (2.0,)}),))
+    assert scores(kept, ("gone:gap",)).columns[0].label == "gap"
+    assert scores(kept, ("gone:gap",)).rows[0].cells[0].values == (2.0,)

@@ -14,7 +14,11 @@ app = typer.Typer(no_args_is_help=True, help="Past one machine: the same experim
 def new(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The app's folder; it must not be there yet.")],
     experiment: Annotated[
-        Path | None, typer.Argument(metavar="[EXPERIMENT.toml]", help="Default: AdaFed on digits over three clients.")
+        Path | None,
+        typer.Argument(
+            metavar="[EXPERIMENT]",
+            help="A TOML file, or the name of a packaged one. Default: AdaFed on digits over three clients.",
+        ),
     ] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set any key of the experiment. Repeatable.")

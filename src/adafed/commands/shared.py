@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 from rich.console import Console
@@ -13,6 +15,11 @@ from rich.table import Table as RichTable
 
 from adafed.errors import AdafedError
 
+if TYPE_CHECKING:
+    from adafed.report.progress import Display, Stopped
+    from adafed.report.tables import Table
+
+Number = TypeVar("Number", int, float)
 WIDE = 160  # columns where nobody is watching: a table in a log must not lose its cells
 # No markup: names, paths and sentences are the user's, and may have brackets.
 console = Console(markup=False, width=None if sys.stdout.isatty() else WIDE)
@@ -32,7 +39,13 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Set any key of the experiment, as in rule.gamma=5. Repeatable."),
 ]
-Experiment = Annotated[Path, typer.Argument(metavar="EXPERIMENT.toml", help="See docs/configuration.md.")]
+Experiment = Annotated[
+    Path,
+    typer.Argument(
+        metavar="EXPERIMENT",
+        help="A TOML file (docs/configuration.md), or the name of a packaged one: `adafed list experiments`.",
+    ),
+]
 Profile = Annotated[str | None, typer.Option(help="One of the experiment's profiles.")]
 Workers = Annotated[
     int | None,
@@ -41,6 +54,7 @@ Workers = Annotated[
 Seeds = Annotated[str | None, typer.Option(help="Seeds, as in 0,1,2. Default: the experiment's own.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress display.")]
 Printed = Annotated[Form, typer.Option("--format", "-f", help="How to print the table.")]
+MEASURES = "Measures, as in mean,std,worst_10; your own as module:attribute."
 
 
 class Progress:
@@ -52,15 +66,17 @@ class Progress:
         self._display = Display(errors, quiet=quiet)
         self._stop = stop_after_the_round(errors)
 
-    def __enter__(self) -> tuple[Any, Any]:
+    def __enter__(self) -> tuple[Display, Stopped]:
         return self._display.__enter__(), self._stop.__enter__()
 
-    def __exit__(self, *given: Any) -> None:
-        self._stop.__exit__(*given)
-        self._display.__exit__(*given)
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.__exit__(kind, error, trace)
+        self._display.__exit__(kind, error, trace)
 
 
-def print_table(table: Any, form: Form) -> None:
+def print_table(table: Table, form: Form) -> None:
     if form is Form.table:
         console.print(table.rich())
     else:
@@ -80,7 +96,7 @@ def workers_setting(workers: int | None) -> list[str]:
     return [] if workers is None else [f"run.workers={workers}"]
 
 
-def require_known(names: list[str] | None, there: dict[str, Any]) -> bool:
+def require_known(names: list[str] | None, there: Iterable[str]) -> bool:
     for name in names or []:
         if name not in there:
             raise AdafedError(f"--method is {name!r}; the experiment has {', '.join(there) or 'none'}")
@@ -92,14 +108,23 @@ def seeds_from(text: str | None, default: tuple[int, ...]) -> list[int]:
 
 
 def different(text: str) -> list[int]:
-    seeds: list[int] = numbers_from(text, "--seeds", int)
+    seeds = numbers_from(text, "--seeds", int)
     if len(set(seeds)) < len(seeds) or min(seeds) < 0:
         raise AdafedError(f"--seeds is {text!r}; they must be different and at least 0, as in 0,1,2")
     return seeds
 
 
-def numbers_from(text: str, option: str, kind: Any) -> list[Any]:
+def numbers_from(text: str, option: str, kind: Callable[[str], Number]) -> list[Number]:
     try:
         return [kind(word) for word in text.split(",")]
     except ValueError:
         raise AdafedError(f"{option} is {text!r}; it must be numbers with commas between, as in 0,1,2") from None
+
+
+def measures_from(text: str, option: str = "--columns") -> tuple[str, ...]:
+    from adafed.metrics import metric
+
+    keys = tuple(key.strip() for key in text.split(","))
+    for key in keys:
+        metric(key, option)
+    return keys

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import tempfile
-import tomllib
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from adafed.commands.shared import (
+    MEASURES,
     Experiment,
     Form,
     Printed,
@@ -33,6 +33,13 @@ from adafed.commands.shared import (
     workers_setting,
 )
 from adafed.errors import AdafedError
+
+if TYPE_CHECKING:
+    from adafed.config.sections import Config
+    from adafed.config.studies import Study
+    from adafed.rounds.records import RoundRecord
+    from adafed.studies.compare import Run
+    from adafed.studies.results import Kept
 
 
 class Target(StrEnum):
@@ -56,11 +63,12 @@ Jobs = Annotated[int, typer.Option(min=1, help="Runs at a time, each in a proces
 
 def demo(workers: Workers = None, quiet: Quiet = False) -> None:
     """Digits over 20 clients, FedAvg against AdaFed: a fairness table in under a minute, no download."""
-    from adafed.config.studies import study_from
+    from adafed.config.experiments import packaged
+    from adafed.config.studies import load_study
     from adafed.runs.summary import summarise
     from adafed.studies.compare import comparison, planned
 
-    study = study_from(tomllib.loads(files("adafed").joinpath("experiments/demo.toml").read_text()), "demo")
+    study = load_study(packaged("demo"))
     settings = [f"run.workers={0 if workers is None else workers}"]
     with tempfile.TemporaryDirectory(prefix="adafed-demo-") as folder:
         runs = planned(study, study.seeds, settings, Path(folder))
@@ -113,7 +121,8 @@ def compare(
     told = {"profile": profile} if profile else {}
     _can_keep(study, keep, told)
     stopped = watched(runs, quiet=quiet, jobs=jobs)
-    found = [(one.method, summarise(one.directory)) for one in runs if (one.directory / "rounds.sqlite").exists()]
+    there = [one for one in runs if (one.directory / "rounds.sqlite").exists()]
+    found = [(one.method, summarise(one.directory, columns=study.columns)) for one in there]
     print_table(comparison(study.title or study.name, found, study.columns, tail=tail, notes=study.notes), form)
     if keep is not None:
         _kept(study, runs, keep, told)
@@ -122,7 +131,7 @@ def compare(
         raise typer.Exit(130)
 
 
-def _can_keep(study: Any, path: Path | None, told: dict[str, str]) -> None:
+def _can_keep(study: Study, path: Path | None, told: dict[str, str]) -> None:
     """What is wrong with --keep is told before the runs, not after."""
     from adafed.studies.results import kept_for
 
@@ -130,7 +139,7 @@ def _can_keep(study: Any, path: Path | None, told: dict[str, str]) -> None:
         kept_for(path, study.title or study.name, told)
 
 
-def _kept(study: Any, runs: Any, path: Path, told: dict[str, str]) -> None:
+def _kept(study: Study, runs: Sequence[Run], path: Path, told: dict[str, str]) -> None:
     from adafed.studies import results
 
     results.keep(results.gathered(study.title or study.name, study.columns, runs, told), path)
@@ -143,9 +152,7 @@ def results(
         str | None, typer.Option(help="The method others are compared with. Default: the first.")
     ] = None,
     final: Annotated[bool, typer.Option("--final", help="The final model, not the last tenth of the rounds.")] = False,
-    columns: Annotated[
-        str, typer.Option(help="Measures, as in mean,std,worst_10.")
-    ] = "mean,std,excess,worst_10,best_10",
+    columns: Annotated[str, typer.Option(help=MEASURES)] = "mean,std,excess,worst_10,best_10",
     levels: Annotated[
         list[str] | None, typer.Option("--reach", metavar="MEASURE=PERCENT", help="As in mean=45. Repeatable.")
     ] = None,
@@ -162,30 +169,28 @@ def results(
         raise AdafedError(f"--against is {reference!r}; there are {', '.join(kept.methods())}")
     keys = [key.strip() for key in columns.split(",")]
     _require_kept(keys, "--columns", columns, kept)
-    reach = dict(map(_level, levels)) if levels else usual_levels(kept, reference)
+    reach = dict(_level(text, kept) for text in levels) if levels else usual_levels(kept, reference)
     tables = (scores(kept, keys, final=final), paired(kept, reference, keys, final=final), rounds_to(kept, reach))
     for table in tables:
         print_table(table, form)
         console.print()
 
 
-def _require_kept(keys: list[str], option: str, text: str, kept: Any) -> None:
-    there = list(dict.fromkeys(key for run in kept.runs for key in run.evaluations))
+def _require_kept(keys: list[str], option: str, text: str, kept: Kept) -> None:
     for key in keys:
-        if key not in there:
-            raise AdafedError(f"{option} is {text!r}; the file keeps {', '.join(there)}")
+        if key not in kept.measures():
+            raise AdafedError(f"{option} is {text!r}; the file keeps {', '.join(kept.measures())}")
 
 
-def _level(text: str) -> tuple[str, float]:
-    from adafed.studies.results import KEPT
-
+def _level(text: str, kept: Kept) -> tuple[str, float]:
     key, _, number = text.partition("=")
     try:
         level = float(number)
     except ValueError:
         level = float("nan")
-    if key not in KEPT or level != level:
-        raise AdafedError(f"--reach is {text!r}; it must be one of {', '.join(KEPT)} and a number, as in mean=45")
+    if key not in kept.measures() or level != level:
+        there = ", ".join(kept.measures())
+        raise AdafedError(f"--reach is {text!r}; it must be one of {there} and a number, as in mean=45")
     return key, level
 
 
@@ -217,16 +222,25 @@ def tune(
     own = [] if rule is None else [f"rule.name={rule}"]
     config = study.config(None, None, [*own, *(settings or []), *workers_setting(workers)])
     where = out or Path("runs") / "-".join([study.name, *([profile] if profile else []), "tune"]) / config.rule.name
-    searched(config, where, quiet, form, seeds=different(seeds), trials=trials,
-             **_search(objective, rungs, rates, jobs))  # fmt: skip
+    search = _search(objective, rungs, rates, jobs)
+    searched(config, where, search, different(seeds), trials=trials, quiet=quiet, form=form)
 
 
-def _search(objective: Target, rungs: str | None, rates: str | None, jobs: int) -> dict[str, Any]:
+class Search(NamedTuple):
+    """How to search, as the options say."""
+
+    objective: Target
+    rungs: tuple[int, ...]
+    rates: tuple[float, ...]
+    jobs: int
+
+
+def _search(objective: Target, rungs: str | None, rates: str | None, jobs: int) -> Search:
     from adafed.studies.tune import RATES
 
     given = RATES if rates is None else tuple(numbers_from(rates, "--rates", float))
     steps = () if rungs is None else tuple(numbers_from(rungs, "--rungs", int))
-    return {"objective": objective.value, "rates": given, "rungs": steps, "jobs": jobs}
+    return Search(objective, steps, given, jobs)
 
 
 def reproduce(
@@ -267,8 +281,8 @@ def reproduce(
     request = work.Request(name, profile, methods, seeds_from(seeds, ()), rounds, changes, out, sweep, download, verify)
     if tuned is not None:
         config, grid, where = work.tuning(request, tuned)
-        searched(config, where, quiet, form, grid=grid, seeds=request.seeds or (1000,),
-                 **_search(objective, rungs, rates, jobs))  # fmt: skip
+        search = _search(objective, rungs, rates, jobs)
+        searched(config, where, search, request.seeds or (1000,), grid=grid, quiet=quiet, form=form)
         return
     plan = work.planned_for(request)
     for line in plan.notes:
@@ -288,30 +302,51 @@ def reproduce(
         console.print(str(path))
 
 
-def searched(config: Any, where: Path, quiet: bool, form: Form, **search: Any) -> None:
+def searched(
+    config: Config,
+    where: Path,
+    search: Search,
+    seeds: Sequence[int],
+    *,
+    grid: Mapping[str, Sequence[float]] | None = None,
+    trials: int | None = None,
+    quiet: bool,
+    form: Form,
+) -> None:
     """A hyper-parameter search under the display, then its table and the best choice as settings."""
     from adafed.studies.tune import search_table, tune, written
 
     with Progress(quiet) as (display, stopped):
 
-        def watch(one: Any, round_: int, record: Any) -> None:
+        def watch(one: Run, round_: int, record: RoundRecord | None) -> None:
             display.show(f"{one.method}, seed {one.config.seed}", one.config.rounds, round_, record)
             if stopped:
                 raise KeyboardInterrupt
 
-        found = tune(config, where, watch=watch, **search)
-    print_table(search_table(found, search.get("objective", "worst_10")), form)
+        found = tune(
+            config,
+            where,
+            objective=search.objective.value,
+            seeds=seeds,
+            rates=search.rates,
+            grid=grid,
+            trials=trials,
+            rungs=search.rungs,
+            jobs=search.jobs,
+            watch=watch,
+        )
+    print_table(search_table(found, search.objective.value), form)
     for best in found.best:
         console.print("  ".join(f"--set {key}={written(value)}" for key, value in best.choice.items()), style="bold")
 
 
-def watched(runs: Any, *, quiet: bool, jobs: int) -> bool:
+def watched(runs: Sequence[Run], *, quiet: bool, jobs: int) -> bool:
     """Do the runs under one display. True if Ctrl-C ended it."""
     from adafed.studies.compare import run_all
 
     with Progress(quiet) as (display, stopped):
 
-        def watch(one: Any, round_: int, record: Any) -> None:
+        def watch(one: Run, round_: int, record: RoundRecord | None) -> None:
             display.show(f"{one.method}, seed {one.config.seed}", one.config.rounds, round_, record)
             if stopped:
                 raise KeyboardInterrupt

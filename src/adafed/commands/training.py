@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from adafed.commands.shared import (
+    MEASURES,
     Experiment,
     Form,
     Printed,
@@ -19,10 +21,14 @@ from adafed.commands.shared import (
     Workers,
     console,
     errors,
+    measures_from,
     print_table,
     workers_setting,
 )
 from adafed.errors import AdafedError
+
+if TYPE_CHECKING:
+    from adafed.config.sections import Config
 
 
 class Engine(StrEnum):
@@ -53,16 +59,17 @@ def run(
     from adafed.config.studies import load_study
     from adafed.runs.summary import label
 
-    config = load_study(experiment, profile).config(method, seed, [*(settings or []), *workers_setting(workers)])
+    study = load_study(experiment, profile)
+    config = study.config(method, seed, [*(settings or []), *workers_setting(workers)])
     directory = out or Path("runs") / config.name / f"{(method or label(config)).replace('/', '-')}-seed-{config.seed}"
     if nodes is not None and engine is not Engine.flower:
         raise AdafedError(f"--nodes {nodes} has no meaning without --engine flower; leave it out")
     if (directory / "run.json").exists() and (directory / "config.toml").exists() and not go_on:
         raise AdafedError(f"{directory} holds a run already; adafed resume {directory}, or choose another with --out")
     if engine is Engine.flower:
-        _train_on_flower(config, directory, nodes, quiet)
+        _train_on_flower(config, directory, nodes, quiet, study.columns)
     else:
-        _train(config, directory, quiet)
+        _train(config, directory, quiet, study.columns)
 
 
 def resume(
@@ -73,11 +80,12 @@ def resume(
 ) -> None:
     """Go on with a run that was stopped or killed."""
     from adafed.config.sections import load_config
+    from adafed.metrics import USUAL
 
     if not (directory / "config.toml").exists():
         raise AdafedError(f"{directory} is not a run directory: it has no config.toml")
     settings = workers_setting(workers) + ([] if rounds is None else [f"rounds={rounds}"])
-    _train(load_config(directory / "config.toml", settings), directory, quiet)
+    _train(load_config(directory / "config.toml", settings), directory, quiet, USUAL)
 
 
 def show(
@@ -85,26 +93,29 @@ def show(
     part: Annotated[str, typer.Option(help="test or validation.")] = "test",
     worst: Annotated[int, typer.Option(min=0, help="How many of the worst clients to list, for one run.")] = 10,
     tail: Annotated[bool, typer.Option("--tail", help="Average over the last tenth of the rounds.")] = False,
+    columns: Annotated[str | None, typer.Option(help=MEASURES)] = None,
     form: Printed = Form.table,
 ) -> None:
     """Look at runs: one in detail with its worst clients, or several in one table."""
+    from adafed.metrics import METRICS, USUAL
     from adafed.report.clients import worst_clients
-    from adafed.runs.summary import COLUMNS, USUAL, summarise
+    from adafed.runs.summary import summarise
     from adafed.studies.compare import comparison
 
     if part not in ("test", "validation"):
         raise AdafedError(f"--part is {part!r}; it must be test or validation")
-    found = [summarise(directory, part) for directory in directories]
-    alone = len(found) == 1
+    alone = len(directories) == 1
+    usual = tuple(METRICS) if alone and form is not Form.table else USUAL
+    chosen = usual if columns is None else measures_from(columns)
+    found = [summarise(directory, part, columns=chosen) for directory in directories]
     names = [one.label if alone else f"{one.label}, seed {one.config.seed}" for one in found]
-    columns = tuple(COLUMNS) if alone and form is not Form.table else USUAL
     title = f"{found[0].path}: round {found[0].rounds} of {found[0].config.rounds}" if alone else ""
-    print_table(comparison(title, list(zip(names, found, strict=True)), columns, tail=tail), form)
+    print_table(comparison(title, list(zip(names, found, strict=True)), chosen, tail=tail), form)
     if alone and worst and form is Form.table:
         print_table(worst_clients(directories[0], worst, part), form)
 
 
-def _train(config: Any, directory: Path, quiet: bool) -> None:
+def _train(config: Config, directory: Path, quiet: bool, columns: Sequence[str]) -> None:
     """One run to its end or to Ctrl-C, then its fairness."""
     from adafed.engines.local.simulate import Simulation
     from adafed.runs.summary import label
@@ -123,10 +134,10 @@ def _train(config: Any, directory: Path, quiet: bool) -> None:
     if last < config.rounds:
         errors.print(f"stopped after round {last}; go on with: adafed resume {directory}", style="yellow")
         raise typer.Exit(130)
-    _finished(config, directory)
+    _finished(config, directory, columns)
 
 
-def _train_on_flower(config: Any, directory: Path, nodes: int | None, quiet: bool) -> None:
+def _train_on_flower(config: Config, directory: Path, nodes: int | None, quiet: bool, columns: Sequence[str]) -> None:
     """The same on Flower's simulation engine. Killed or interrupted, --continue goes on after the last saved round."""
     from adafed.flower import need_flower
     from adafed.report.progress import Display
@@ -139,13 +150,13 @@ def _train_on_flower(config: Any, directory: Path, nodes: int | None, quiet: boo
     with Display(errors, quiet=quiet) as display:
         simulate_on_ray(config, directory, nodes=nodes,
                         watch=lambda record: display.show(name, config.rounds, record.round, record))  # fmt: skip
-    _finished(config, directory)
+    _finished(config, directory, columns)
 
 
-def _finished(config: Any, directory: Path) -> None:
-    from adafed.runs.summary import USUAL, label, summarise
+def _finished(config: Config, directory: Path, columns: Sequence[str]) -> None:
+    from adafed.runs.summary import label, summarise
     from adafed.studies.compare import comparison
 
     name = f"{label(config)}, seed {config.seed}"
-    console.print(comparison(name, [(label(config), summarise(directory))], USUAL).rich())
+    console.print(comparison(name, [(label(config), summarise(directory, columns=columns))], columns).rich())
     console.print(f"saved in {directory}")

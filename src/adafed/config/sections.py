@@ -18,6 +18,7 @@ import tomli_w
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from adafed.client_rules import WITH_KEYS, ClientRule, client_rule
+from adafed.config.experiments import path as experiment_path
 from adafed.errors import AdafedError
 from adafed.randomness import Seeds as DerivedSeeds
 from adafed.registry import options
@@ -163,6 +164,7 @@ class RunSection(Section):
 
 
 SECTIONS = tuple(kind.section for kind in WITH_KEYS if kind.section is not None)  # called as their rules are
+STUDY_SECTIONS = ("methods", "profiles", "variants", "study")
 DEFAULTS = {"data": "digits", "model": "mlp", "rule": "adafed"}
 USUAL_NAMES = DEFAULTS | {"optimizer": "sgd", "schedule": "constant"}  # whose options those without a name are
 
@@ -278,9 +280,13 @@ class Config(Section):
 
 
 def load_config(path: str | Path, settings: Iterable[str] = ()) -> Config:
-    """The TOML file at `path`, with `key=value` settings on top."""
+    """The TOML file at `path`, or a packaged experiment by its name, with `key=value` settings on top.
+
+    A study's own sections are left aside: what remains is the experiment that its methods change.
+    """
+    file = experiment_path(path)
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = file.read_text(encoding="utf-8")
     except OSError as error:
         raise AdafedError(f"{path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
@@ -289,7 +295,8 @@ def load_config(path: str | Path, settings: Iterable[str] = ()) -> Config:
         content = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # also a number of thousands of digits, and thousands of brackets
         raise AdafedError(f"{path} is not TOML: {error}") from None
-    content.setdefault("name", Path(path).stem)
+    content = {key: value for key, value in content.items() if key not in STUDY_SECTIONS}
+    content.setdefault("name", file.stem)
     return config_from(merged(content, parse_settings(settings)))
 
 

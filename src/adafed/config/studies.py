@@ -31,9 +31,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from adafed.config.sections import Config, config_from, merged, parse_settings
+from adafed.config.experiments import path as experiment_path
+from adafed.config.sections import STUDY_SECTIONS, Config, config_from, merged, parse_settings
 from adafed.errors import AdafedError
-from adafed.runs.summary import USUAL, column
+from adafed.metrics import USUAL, metric
 
 STUDY_KEYS = ("title", "table", "seeds", "columns", "notes", "paper", "cost")
 
@@ -75,8 +76,8 @@ class Study:
 
 
 def load_study(path: str | Path, profile: str | None = None, variant: str | None = None) -> Study:
-    """Read a study, or a plain experiment as a study without methods of its own."""
-    file = Path(path)
+    """Read a study, or a plain experiment as a study without methods of its own: a file, or a packaged one by name."""
+    file = experiment_path(path)
     try:
         content = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
@@ -88,8 +89,7 @@ def load_study(path: str | Path, profile: str | None = None, variant: str | None
 
 def study_from(content: Mapping[str, Any], name: str, profile: str | None = None, variant: str | None = None) -> Study:
     base = dict(content)
-    sections = ("methods", "profiles", "variants", "study")
-    methods, profiles, variants, study = (_tables(base.pop(key, {}), key) for key in sections)
+    methods, profiles, variants, study = (_tables(base.pop(key, {}), key) for key in STUDY_SECTIONS)
     told = name if variant is None else f"{name}-{variant}"
     known = set(methods)
     for change in _changes(name, profiles, variants, profile, variant):
@@ -115,7 +115,7 @@ def study_from(content: Mapping[str, Any], name: str, profile: str | None = None
             raise AdafedError(f"methods.{method}.seed = {over['seed']!r}: all methods have the seeds of the study")
     columns = _texts(study.get("columns", list(USUAL)), "study.columns", "measures, as in ['mean', 'worst_10']")
     for key in columns:
-        column(key, "study.columns")
+        metric(key, "study.columns")
     base.setdefault("name", told)
     result = Study(
         name=told,

@@ -7,9 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 from adafed import models
+from adafed.config import experiments
+from adafed.config.studies import load_study
 from adafed.data import partition, sources
+from adafed.metrics import METRICS
 from adafed.registry import Registry
-from adafed.runs.summary import COLUMNS
 from adafed.server.optimizers import OPTIMIZERS
 from adafed.server.schedules import SCHEDULES
 from adafed.server_rules import RULES
@@ -58,7 +60,15 @@ def _models() -> Listing:
 
 def _metrics() -> Listing:
     direction = {1: "larger is better", -1: "smaller is better", 0: ""}
-    return ("name", "column", ""), [(key, c.label, direction[c.better]) for key, c in COLUMNS.items()]
+    return ("name", "column", ""), [(key, m.label, direction[m.direction]) for key, m in METRICS.items()]
+
+
+def _experiments() -> Listing:
+    studies = [load_study(experiments.packaged(name)) for name in experiments.names()]
+    rows: list[tuple[str, ...]] = [
+        (s.name, s.title, s.config().data.name, ", ".join(s.methods), ", ".join(s.profiles)) for s in studies
+    ]
+    return ("name", "title", "data", "methods", "profiles"), rows
 
 
 SUBJECTS: dict[str, Callable[[], Listing]] = {
@@ -69,4 +79,5 @@ SUBJECTS: dict[str, Callable[[], Listing]] = {
     "partitions": _partitions,
     "models": _models,
     "metrics": _metrics,
+    "experiments": _experiments,
 }

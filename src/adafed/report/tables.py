@@ -16,6 +16,8 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from adafed.metrics import Metric, metric
+
 
 @dataclass(frozen=True)
 class Column:
@@ -25,6 +27,15 @@ class Column:
     better: int = 0
     latex: str | None = None
     digits: int = 2
+
+    @classmethod
+    def of(cls, chosen: Metric) -> Column:
+        return cls(chosen.label, chosen.direction, chosen.latex, chosen.digits)
+
+
+def column(key: str, where: str = "columns") -> Column:
+    """The column of the measure that `key` names."""
+    return Column.of(metric(key, where))
 
 
 @dataclass(frozen=True)

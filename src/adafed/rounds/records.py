@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from adafed.metrics import Fairness, fairness
+from adafed.metrics import Evaluated, Fairness, fairness_of
 
 
 class Scores(NamedTuple):
@@ -43,15 +43,19 @@ class Evaluation:
 
     @property
     def fairness(self) -> Fairness:
-        """Over the clients that have samples in this part."""
-        scored = [score for _, score in self.scores if score.accuracy is not None]
-        losses = [score.loss for score in scored]
+        return fairness_of(self.evaluated())
+
+    def evaluated(self, rho: float | None = None) -> Evaluated:
+        """What measures are computed from: the numbers of the clients that have samples in this part."""
+        scored = [(client, score) for client, score in self.scores if score.accuracy is not None]
+        losses = [score.loss for _, score in scored]
         finite = all(loss is not None and abs(loss) < float("inf") for loss in losses)
-        return fairness(
-            [score.accuracy or 0.0 for score in scored],
-            [score.samples for score in scored],
+        found = Evaluated.of(
+            [score.accuracy or 0.0 for _, score in scored],
+            [score.samples for _, score in scored],
             [loss or 0.0 for loss in losses] if finite else None,
         )
+        return replace(found, clients=tuple(client for client, _ in scored), rho=rho)
 
 
 @dataclass(frozen=True)

@@ -24,11 +24,12 @@ from adafed.config.studies import Study
 from adafed.engines.local.simulate import simulate
 from adafed.errors import AdafedError
 from adafed.files import full_disk_in_a_sentence
-from adafed.report.tables import Column, Row, Table, cells
+from adafed.metrics import metric
+from adafed.report.tables import Column, Row, Table, cells, column
 from adafed.rounds.records import RoundRecord
 from adafed.runs.directory import require_same
 from adafed.runs.store import Store
-from adafed.runs.summary import PERCENT, RunSummary, column, label
+from adafed.runs.summary import RunSummary, label
 from adafed.studies.lifeline import Lifeline
 
 Watch = Callable[["Run", int, RoundRecord | None], None]
@@ -201,7 +202,7 @@ def comparison(
         told.append("means over the evaluations of the last tenth of the rounds")
     if "floor" in columns and "excess" in columns:
         told.append("chance: the part of σ_a that the clients' few test samples explain; left: what remains of σ_a")
-    if any(key in PERCENT for key in columns):
+    if any(metric(key).percent for key in columns):
         told.append("accuracies, σ_a and ρ in percent")
     short = [(m, one) for m, one in found if not one.complete]
     told += [f"{m}, seed {one.config.seed}: only {one.rounds} of {one.config.rounds} rounds" for m, one in short]

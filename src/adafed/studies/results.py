@@ -16,12 +16,12 @@ from typing import Any
 from adafed.config.sections import load_config
 from adafed.errors import AdafedError
 from adafed.files import full_disk_in_a_sentence, write_whole
-from adafed.report.tables import Cell, Column, Row, Table, cells
-from adafed.runs.summary import COLUMNS, LATE, Metrics, column, evaluations, known_mean, metrics
+from adafed.metrics import CLIENT, METRICS, is_own, own_label
+from adafed.report.tables import Cell, Column, Row, Table, cells, column
+from adafed.runs.summary import LATE, Metrics, evaluations, known_mean, metrics
 from adafed.studies.compare import Run
 
 FORMAT = 1
-KEPT = ("mean", "std", "floor", "excess", "worst_5", "worst_10", "best_5", "best_10", "rho")
 SMOOTHED = 3  # evaluations averaged before a round counts as having reached something: one swing is no arrival
 DIGITS = 3
 
@@ -50,7 +50,7 @@ class KeptRun:
 
     def reached(self, key: str, level: float) -> int | None:
         """The first round at which the measure, averaged over three evaluations, is at least `level`."""
-        values = self.evaluations[key]
+        values = self.evaluations.get(key, ())
         for k in range(SMOOTHED - 1, len(values)):
             mean = known_mean(values[k - SMOOTHED + 1 : k + 1])
             if mean is not None and mean >= level:
@@ -67,6 +67,10 @@ class Kept:
     runs: tuple[KeptRun, ...]
     told: dict[str, Any] = field(default_factory=dict)
 
+    def measures(self) -> tuple[str, ...]:
+        """What there is of every run, or of some."""
+        return tuple(dict.fromkeys(key for run in self.runs for key in run.evaluations))
+
     def methods(self) -> dict[str, dict[int, KeptRun]]:
         found: dict[str, dict[int, KeptRun]] = {}
         for run in self.runs:
@@ -74,14 +78,14 @@ class Kept:
         return found
 
 
-def kept_run(method: str, directory: Path, part: str = "test") -> KeptRun | None:
-    """From a run directory; None where it has no evaluation yet."""
+def kept_run(method: str, directory: Path, part: str = "test", columns: Sequence[str] = ()) -> KeptRun | None:
+    """From a run directory, with the user's own measures among `columns`; None where it has no evaluation yet."""
     config = load_config(directory / "config.toml")
     last, records = evaluations(directory, part)
     if not records:
         return None
-    found = [metrics(record, part) for record in records]
-    named = [key for key in found[0] if key in KEPT or key.startswith("client:")]
+    found = [metrics(record, part, columns) for record in records]
+    named = [key for key in found[0] if is_own(key) or key.startswith(CLIENT) or METRICS[key].kept]
     told = {"rule": config.to_dict()["rule"], "rate": config.server.rate, "loss": config.server.loss}
     values = {key: tuple(_rounded(one.get(key)) for one in found) for key in named}
     at = tuple(record.round for record in records)
@@ -116,7 +120,7 @@ def load(path: str | Path) -> Kept:
 def gathered(title: str, columns: Sequence[str], runs: Sequence[Run], told: Mapping[str, Any]) -> Kept:
     """Of the runs that are there, finished or not."""
     there = [run for run in runs if (run.directory / "rounds.sqlite").exists()]
-    found = [kept_run(run.method, run.directory) for run in there]
+    found = [kept_run(run.method, run.directory, columns=columns) for run in there]
     return Kept(title, tuple(columns), tuple(run for run in found if run is not None), dict(told))
 
 
@@ -173,7 +177,7 @@ def scores(kept: Kept, columns: Sequence[str], *, final: bool = False) -> Table:
         rows.append(Row(label, cells(numbers), next(iter(runs.values())).personalised))
     what = "the final model" if final else "means over the evaluations of the last tenth of the rounds"
     notes = (f"{what}; {_seeds(_most_seeds(kept))}", *(f"{key}: {value}" for key, value in kept.told.items()))
-    return Table(kept.title, tuple(column(key) for key in columns), tuple(rows), notes)
+    return Table(kept.title, tuple(_column(key) for key in columns), tuple(rows), notes)
 
 
 @dataclass(frozen=True)
@@ -213,7 +217,7 @@ def paired(kept: Kept, against: str, columns: Sequence[str], *, final: bool = Fa
             known = [a - b for a, b in pairs if a is not None and b is not None]
             line.append(_interval(difference(known)) if known else Cell(()))
         rows.append(Row(method, tuple(line), next(iter(runs.values())).personalised))
-    picked = tuple(Column(column(key).label, 0, digits=column(key).digits) for key in columns)
+    picked = tuple(Column(one.label, 0, digits=one.digits) for one in map(_column, columns))
     note = "paired over the seeds, with half the width of the 95 % interval; one seed has none"
     return Table(f"{kept.title}: difference to {against}", picked, tuple(rows), (note,))
 
@@ -233,7 +237,7 @@ def rounds_to(kept: Kept, levels: Mapping[str, float]) -> Table:
             missed = len(reached) - len(there)
             line.append(Cell(there, f" ({missed} of {len(reached)} never)" if missed else "", 0))
         rows.append(Row(method, tuple(line), next(iter(runs.values())).personalised))
-    picked = tuple(Column(f"{COLUMNS[key].label} ≥ {level:g}", -1) for key, level in levels.items())
+    picked = tuple(Column(f"{_column(key).label} ≥ {level:g}", -1) for key, level in levels.items())
     note = f"the first round whose evaluation, averaged with the {SMOOTHED - 1} before it, is there"
     return Table(f"{kept.title}: rounds to reach", picked, tuple(rows), (note,))
 
@@ -243,6 +247,14 @@ def usual_levels(kept: Kept, against: str) -> dict[str, float]:
     runs = kept.methods().get(against, {}).values()
     found = {key: known_mean([run.tail.get(key) for run in runs]) for key in ("mean", "worst_10")}
     return {key: round(value - 1.0, 1) for key, value in found.items() if value is not None}
+
+
+def _column(key: str) -> Column:
+    """A kept file is read without the user's module too: numbers need no formula."""
+    try:
+        return column(key)
+    except AdafedError:
+        return Column(own_label(key) or key)
 
 
 def _most_seeds(kept: Kept) -> int:

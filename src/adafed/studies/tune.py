@@ -7,7 +7,7 @@ on where it was, and every trial can be looked at.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
 from pathlib import Path
@@ -17,9 +17,9 @@ import numpy as np
 
 from adafed.config.sections import Config, load_config, parse_settings
 from adafed.errors import AdafedError
-from adafed.report.tables import Column, Row, Table, cells
+from adafed.report.tables import Row, Table, cells, column
 from adafed.runs.directory import require_same
-from adafed.runs.summary import COLUMNS, RunSummary, summarise
+from adafed.runs.summary import RunSummary, summarise
 from adafed.server_rules import RULES
 from adafed.studies.compare import Run, Watch, last_round, run_all
 
@@ -85,7 +85,9 @@ class Bench:
         return Run(told, config, self.out / _name(choice) / f"seed-{seed}")
 
 
-def space(rule: str, rates: Sequence[float] = RATES, grid: dict[str, Sequence[float]] | None = None) -> dict[str, Any]:
+def space(
+    rule: str, rates: Sequence[float] = RATES, grid: Mapping[str, Sequence[float]] | None = None
+) -> dict[str, Any]:
     """The rule's grid from the paper, or `grid`, times the server rates. A key with a dot is of another section."""
     own = dict(RULES.entry(rule).grid if grid is None else grid)
     named = {key if "." in key else f"rule.{key}": list(values) for key, values in own.items()}
@@ -99,7 +101,7 @@ def tune(
     objective: Objective = "worst_10",
     seeds: Sequence[int] = (1000,),
     rates: Sequence[float] = RATES,
-    grid: dict[str, Sequence[float]] | None = None,
+    grid: Mapping[str, Sequence[float]] | None = None,
     trials: int | None = None,
     rungs: Sequence[int] = (),
     jobs: int = 1,
@@ -138,7 +140,7 @@ def _halved(bench: Bench, points: list[Values], ladder: Sequence[int], objective
     return Search((*last, *beaten), tuple(best))
 
 
-def _sampled(bench: Bench, choices: dict[str, Any], trials: int, objective: Objective) -> Search:
+def _sampled(bench: Bench, choices: Mapping[str, list[float]], trials: int, objective: Objective) -> Search:
     optuna = _optuna()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     done: dict[str, Trial] = {}
@@ -194,11 +196,11 @@ def search_table(search: Search, objective: Objective) -> Table:
         short = "" if len(rungs) == 1 else f", {trial.rounds} rounds"
         chosen = " ◀" if any(trial is one for one in search.best) else ""
         rows.append(Row(choice + short + chosen, cells([[one.tail.get(key) for key in keys] for one in trial.scores])))
-    columns: tuple[Column, ...] = tuple(COLUMNS[key] for key in keys)
+    columns = tuple(column(key) for key in keys)
     what = {
         "both": "not beaten in both mean and worst 10 %",
         "fair": f"best worst 10 % within {GIVEN_UP:g} point of the best mean",
-    }.get(objective) or f"best {COLUMNS[objective].label}"
+    }.get(objective) or f"best {column(objective).label}"
     return Table("", columns, tuple(rows), (f"validation split, last tenth of the rounds; ◀ {what}",), "choice")
 
 

@@ -12,8 +12,9 @@ from adafed.config.sections import Config
 from adafed.config.studies import Study, lineage
 from adafed.data.federation import IndexedFederation
 from adafed.engines.station import open_from
-from adafed.report.tables import Cell, Row, Table, cells
-from adafed.runs.summary import CLIENT, PERCENT, RunSummary, column, summarise
+from adafed.metrics import CLIENT, metric
+from adafed.report.tables import Cell, Row, Table, cells, column
+from adafed.runs.summary import RunSummary, summarise
 from adafed.studies.compare import Run
 
 CLEARLY = 1.1  # what a mean accuracy must be, in units of the commonest class's, to be called above it
@@ -29,7 +30,7 @@ def side_by_side(study: Study, printed: paper.PrintedTable | None, runs: Sequenc
     found: dict[str, list[RunSummary]] = {run.method: [] for run in runs}
     for run in runs:
         if (run.directory / "rounds.sqlite").exists():
-            found[run.method].append(summarise(run.directory))
+            found[run.method].append(summarise(run.directory, columns=study.columns))
     columns = study.columns
     rows: list[Row] = []
     reasons: dict[str, list[str]] = {}
@@ -43,7 +44,7 @@ def side_by_side(study: Study, printed: paper.PrintedTable | None, runs: Sequenc
             rows.append(_printed_row(printed, beside, columns, reasons))
     notes = [*study.notes, *of_profile(study, profile, runs)]
     notes += _commonest(runs, found)
-    if any(key in PERCENT for key in columns):
+    if any(metric(key).percent for key in columns):
         notes.append("accuracies and σ_a in percent")
     for reason, marked in reasons.items():
         notes.append(f"† {', '.join(marked)}: {reason}")
@@ -58,19 +59,19 @@ def _printed_row(
 ) -> Row:
     line = []
     for key in columns:
-        metric = _metric(key)
-        if metric not in printed.rows[method]:
+        name = _printed_name(key)
+        if name not in printed.rows[method]:
             line.append(Cell(()))
             continue
-        number = printed.number(method, metric)
-        digits = -int(printed.rows[method][metric].as_tuple().exponent)
+        number = printed.number(method, name)
+        digits = -int(printed.rows[method][name].as_tuple().exponent)
         line.append(Cell((number.value,), "" if number.trusted else "†", digits))
         if number.reason is not None:
             reasons.setdefault(number.reason, []).append(f"{method}, {column(key).label}")
     return Row(f"{method}, paper", tuple(line), reference=True)
 
 
-def _metric(key: str) -> str:
+def _printed_name(key: str) -> str:
     """worst_5 and worst_10 are "worst" in the paper's tables, whose set-up says which it is."""
     return key.removeprefix(CLIENT) if key.startswith(CLIENT) else key.removesuffix("_5").removesuffix("_10")
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.resources import files
-from pathlib import Path
 
 from adafed import paper
+from adafed.config.experiments import packaged
 from adafed.config.sections import merged
 from adafed.config.studies import Study, load_study
 from adafed.data import catalogue
@@ -31,12 +30,8 @@ class Target:
         return paper.table(self.name) if self.name in paper.tables() else None
 
     def study(self, profile: str | None) -> Study:
-        study = load_study(_folder() / f"{self.experiment}.toml", profile, self.variant)
+        study = load_study(packaged(self.experiment), profile, self.variant)
         return _swept(study, self.name) if self.sweep else study
-
-
-def _folder() -> Path:
-    return Path(str(files("adafed"))) / "experiments"
 
 
 def targets() -> dict[str, Target]:
@@ -96,7 +91,7 @@ def chosen(study: Study, methods: Sequence[str] | None) -> Study:
 def source_study(source: Source, profile: str | None) -> Study:
     """The study a figure's panel is drawn from; the paper's own length is for the paper's profile alone."""
     variant = source.paper if source.paper and profile == "paper" else source.variant
-    study = load_study(_folder() / f"{source.experiment}.toml", profile, variant)
+    study = load_study(packaged(source.experiment), profile, variant)
     return chosen(study, source.methods)
 
 
