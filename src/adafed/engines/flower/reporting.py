@@ -28,21 +28,21 @@ def participants(found: Screened, outcome: Aggregate | None, name_of: NameOf) ->
             running=reply.number(RUNNING),
             accuracy=reply.number(ACCURACY),
             coefficient=float(outcome.coefficients[k]) if outcome else None,
-            rate=float(outcome.diagnostics.rates[k]) if outcome and not dropped else None,
+            descent=float(outcome.diagnostics.rates[k]) if outcome and not dropped else None,
             dropped=dropped,
         )
     return tuple(members[client] for client in sorted(members))
 
 
 def recorded(
-    round: int, local_lr: float, rate: float, members: tuple[Participant, ...], outcome: Aggregate | None,
+    round: int, local_lr: float, server_rate: float, members: tuple[Participant, ...], outcome: Aggregate | None,
     skipped: str | None,
 ) -> RoundRecord:  # fmt: skip
     found = outcome.diagnostics if outcome else None
     return RoundRecord(
         round=round,
         local_lr=local_lr,
-        rate=rate,
+        server_rate=server_rate,
         participants=members,
         norm=found.norm if found else None,
         mean_norm=found.mean_norm if found else None,

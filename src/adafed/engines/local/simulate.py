@@ -279,7 +279,7 @@ class Simulation:
         return RoundRecord(
             round=t,
             local_lr=self.config.local.rate(t),
-            rate=self.server.rate_of(t),
+            server_rate=self.server.rate_of(t),
             participants=tuple(participants),
             norm=diagnostics.norm if diagnostics else None,
             mean_norm=diagnostics.mean_norm if diagnostics else None,
@@ -301,11 +301,11 @@ def _accuracy(report: Report) -> float | None:
 def _participant(
     client: str, report: Report, outcome: Aggregate | None, position: int, stepped: float | None
 ) -> Participant:
-    rate = coefficient = dropped = None
+    descent = coefficient = dropped = None
     if outcome is not None:
         dropped = outcome.diagnostics.dropped.get(client)
         coefficient = float(outcome.coefficients[position])
-        rate = None if dropped else float(outcome.diagnostics.rates[position])
+        descent = None if dropped else float(outcome.diagnostics.rates[position])
     return Participant(
         client=client,
         samples=report.samples,
@@ -316,7 +316,7 @@ def _participant(
         accuracy=_accuracy(report),
         stepped=stepped,
         coefficient=coefficient,
-        rate=rate,
+        descent=descent,
         dropped=dropped,
     )
 
