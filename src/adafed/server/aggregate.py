@@ -125,12 +125,13 @@ def aggregate(
 
 def _aggregated(rule: Rule, rows: Rows, facts: Facts, state: RuleState, guards: tuple[Guard, ...]) -> Aggregate:
     needs = rule.needs.union(*(guard.needs for guard in guards))
-    left = Remaining.all_of(facts).after(UsableFacts(), needs).read(rows, needs, rule).after(Negligible(), rule.needs)
+    left = Remaining.all_of(facts).screened(UsableFacts(), needs)
+    left = left.read(rows, needs, rule).screened(Negligible(), rule.needs)
     still = not left.kept and ZERO in left.dropped.values()
     for guard in guards:
         left = left.after(guard, rule.needs) if left.kept else left
     if left.multipliers is not None:
-        left = left.after(Negligible(), rule.needs)
+        left = left.screened(Negligible(), rule.needs)
     if still:  # nobody moved: there is no direction, and nothing to learn for the rule's state
         answer = Answer(np.zeros(len(left.remembered)), state.numbers, {"stationary": "every update is zero"})
     elif left.kept:

@@ -42,6 +42,10 @@ class Remaining:
     def all_of(cls, facts: Facts) -> Remaining:
         return cls(facts, list(range(facts.count)))
 
+    def screened(self, guard: Guard, needs: frozenset[Need]) -> Remaining:
+        """Those that one of the package's own screens leaves; these only drop, and are trusted with the facts."""
+        return self._without(guard.judge(self.facts, needs).dropped)
+
     def after(self, guard: Guard, needs: frozenset[Need]) -> Remaining:
         """Those that a guard leaves, as it leaves them."""
         shown = self._shown()
@@ -65,7 +69,7 @@ class Remaining:
 
     def facts_for(self, rule: Rule) -> Facts:
         """Without what a guard alone has asked for."""
-        if "gram" in rule.needs:
+        if "gram" in rule.needs or (self.facts.gram is None and self.facts.norms is None):
             return self.facts
         return replace(self.facts, gram=None, norms=self.facts.norms if "norms" in rule.needs else None)
 
@@ -74,26 +78,26 @@ class Remaining:
         own, facts = len(self.kept), self.facts
         chosen = self.kept + (list(range(rows.count - len(facts.memory), rows.count)) if solved else [])
         found = gram_screened(rows.select(chosen))
-        matrix, used = found.matrix, found.kept
-        if not solved and ZERO in found.dropped.values():
-            used = np.array([i for i in range(own) if found.dropped.get(i, ZERO) == ZERO], dtype=np.intp)
+        matrix, used, lost = found.matrix, found.kept.tolist(), found.dropped
+        if not solved and ZERO in lost.values():
+            lost = {i: why for i, why in lost.items() if why != ZERO}
+            used = [i for i in range(own) if i not in lost]
             matrix = np.zeros((len(used), len(used)))
             matrix[np.ix_(*2 * [np.searchsorted(used, found.kept)])] = found.matrix
-        kept = [chosen[i] for i in used if i < own]
-        reasons = {chosen[i]: why for i, why in found.dropped.items() if i < own and i not in used}
+        left = [i for i in used if i < own]
         older = [chosen[i] for i in used if i >= own]
+        if len(left) < own:
+            facts = _narrowed(facts, left)
         if solved and len(older) < len(facts.memory):
-            facts = replace(facts, memory=tuple(facts.memory[i - rows.count] for i in older))
-        norms = np.sqrt(np.diag(matrix))[: len(kept)]
-        left = [i for i in used.tolist() if i < own]
+            facts = replace(facts, memory=tuple(facts.memory[row - rows.count] for row in older))
         return replace(
             self,
-            facts=replace(_narrowed(facts, left), norms=norms, gram=matrix),
-            kept=kept,
+            facts=replace(facts, norms=np.sqrt(np.diag(matrix))[: len(left)], gram=matrix),
+            kept=[self.kept[i] for i in left],
             remembered=older,
             gram=matrix,
             condition=found.condition if solved else None,
-            dropped=self.dropped | reasons,
+            dropped=self.dropped | {self.kept[i]: why for i, why in lost.items() if i < own},
         )
 
     def _shown(self) -> Facts:
