@@ -248,7 +248,7 @@ def test_updates_of_real_clients_are_independent() -> None:
 
 def test_rates_are_in_proportion_in_a_real_run() -> None:
     for record in ran(full=True):
-        ratios = [p.rate / p.before for p in record.participants if p.rate is not None and p.before is not None]
+        ratios = [p.descent / p.before for p in record.participants if p.descent is not None and p.before is not None]
         assert len(ratios) == 10
         assert ratios == pytest.approx([ratios[0]] * 10, rel=1e-3)
 

@@ -140,7 +140,7 @@ def test_below_theorem_2s_rate_every_loss_falls(
         assert record.rho == 1.0
         assert record.mean_decrease is not None
         assert record.mean_decrease > 0
-        assert all(p.rate is not None and p.rate > 0 for p in record.participants)
+        assert all(p.descent is not None and p.descent > 0 for p in record.participants)
 
 
 @pytest.mark.parametrize("hull", HULLS)

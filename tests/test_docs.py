@@ -28,7 +28,7 @@ def blocks(language: str) -> list[tuple[str, str]]:
 @pytest.mark.parametrize(("name", "code"), [pytest.param(*block, id=block[0]) for block in blocks("python")])
 def test_python_blocks_run(name: str, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    exec(compile(code, name, "exec"), {"__name__": name})
+    exec(compile(code, name, "exec", dont_inherit=True), {"__name__": name})
 
 
 @pytest.mark.parametrize(("name", "code"), [pytest.param(*block, id=block[0]) for block in blocks("python fragment")])

@@ -8,6 +8,7 @@ from adafed.server.optimizers import optimizer, optimizers
 from adafed.server.schedules import schedule, schedules
 from adafed.server.state_dicts import StateAggregate, aggregate_states
 from adafed.server_rules import Facts, Rule, register, rule, rules
+from adafed.server_rules.guards import Guard, Verdict
 from adafed.version import __version__
 
 __all__ = [
@@ -16,9 +17,11 @@ __all__ = [
     "Config",
     "Diagnostics",
     "Facts",
+    "Guard",
     "Rule",
     "RuleState",
     "StateAggregate",
+    "Verdict",
     "__version__",
     "aggregate",
     "aggregate_states",

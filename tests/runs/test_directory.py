@@ -53,7 +53,12 @@ def test_what_a_run_leaves(tmp_path: Path) -> None:
     store.close()
     for told, read in zip(records, kept, strict=True):
         assert read.participants == tuple(sorted(told.participants, key=lambda p: p.client))
-        assert (read.norm, read.rho, read.rate, read.notes) == (told.norm, told.rho, told.rate, told.notes)
+        assert (read.norm, read.rho, read.server_rate, read.notes) == (
+            told.norm,
+            told.rho,
+            told.server_rate,
+            told.notes,
+        )
         assert [e.fairness for e in read.evaluations] == [e.fairness for e in told.evaluations]
         assert {(e.part, e.personal) for e in read.evaluations} == {(e.part, e.personal) for e in told.evaluations}
 
@@ -137,12 +142,28 @@ def test_a_file_of_somebody_elses_is_not_overwritten(name: str, tmp_path: Path) 
     assert (tmp_path / name).read_text() == "mine"
 
 
-@pytest.mark.parametrize("content", ["", "{}", "[]", '{"data": {"checksum": 3}, "trained_together": 1}'])
+DAMAGED = ["", "{}", "[]", '{"data": {"checksum": 3}, "trained_together": 1}']
+DAMAGED += [f'{{"format": {kind}, "data": {{"checksum": "a"}}, "trained_together": 1}}' for kind in ('"1"', 0, "true")]
+
+
+@pytest.mark.parametrize("content", DAMAGED)
 def test_a_damaged_description_is_told(content: str, tmp_path: Path) -> None:
     list(simulate(experiment(), directory=tmp_path / "run"))
     (tmp_path / "run" / "run.json").write_text(content)
     with pytest.raises(AdafedError, match=r"run\.json is damaged, so the run cannot go on"):
         list(simulate(experiment(), directory=tmp_path / "run"))
+
+
+def test_a_directory_without_a_format_goes_on_and_one_of_a_newer_is_refused(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    list(simulate(experiment(), directory=run))
+    facts = json.loads((run / "run.json").read_text())
+    number = facts.pop("format")
+    (run / "run.json").write_text(json.dumps(facts))
+    assert [record.round for record in simulate(experiment(rounds=4), directory=run)] == [4]
+    (run / "run.json").write_text(json.dumps(facts | {"format": number + 1}))
+    with pytest.raises(AdafedError, match=rf"of format {number + 1} and this adafed reads up to format {number}"):
+        list(simulate(experiment(rounds=5), directory=run))
 
 
 def test_fewer_rounds_than_there_are_are_refused_and_nothing_is_changed(tmp_path: Path) -> None:

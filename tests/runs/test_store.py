@@ -10,6 +10,7 @@ import pytest
 from adafed import AdafedError
 from adafed.engines.station import Scores
 from adafed.rounds.records import Evaluation, Participant, RoundRecord
+from adafed.runs.schema import VERSION
 from adafed.runs.store import Store
 
 
@@ -54,10 +55,13 @@ def test_a_round_is_kept_whole_or_not_at_all(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_file_of_another_version_is_refused(tmp_path: Path) -> None:
+def test_a_file_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     Store(tmp_path / "rounds.sqlite").close()
     database = sqlite3.connect(tmp_path / "rounds.sqlite")
     database.execute("PRAGMA user_version = 99")
     database.close()
-    with pytest.raises(AdafedError, match="is of version 99 and this adafed reads version"):
-        Store(tmp_path / "rounds.sqlite")
+    for read_only in (False, True):
+        with pytest.raises(
+            AdafedError, match=rf"is of version 99 and this adafed reads up to version {VERSION}; update"
+        ):
+            Store(tmp_path / "rounds.sqlite", read_only=read_only)

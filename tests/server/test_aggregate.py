@@ -150,6 +150,18 @@ def test_nobody_moved() -> None:
     assert not adafed.aggregate(PLAIN, torch.zeros(2, 9)).direction.any()
 
 
+def test_a_remembered_update_that_cannot_be_used_is_passed_over() -> None:
+    rule = adafed.rule("fedfv", tau=3)
+    state = adafed.aggregate(rule, updates(), losses=[1, 2, 3, 4]).state
+    assert state.vectors is not None
+    state.vectors[1] = 0.0
+    call: dict[str, Any] = {"losses": [1, 2, 3, 4], "clients": "abcd", "round": 2}
+    outcome = adafed.aggregate(rule, updates() + 1, **call, state=state)
+    left = [0, 2, 3]
+    fewer = adafed.RuleState(state.numbers, tuple(state.memory[i] for i in left), state.vectors[left])
+    assert torch.equal(outcome.direction, adafed.aggregate(rule, updates() + 1, **call, state=fewer).direction)
+
+
 def test_state_must_be_the_rules_own() -> None:
     fedavg = adafed.aggregate(PLAIN, updates()).state
     fedfv = adafed.aggregate(adafed.rule("fedfv"), updates(), losses=[1, 2, 3, 4]).state

@@ -25,6 +25,7 @@ from adafed.registry import options
 from adafed.server.optimizers import ServerOptimizer, optimizer
 from adafed.server.schedules import Schedule, schedule
 from adafed.server_rules import Rule, rule
+from adafed.server_rules.guards import Guard, guards_from
 
 
 class Section(BaseModel):
@@ -46,7 +47,7 @@ def named(name: str, **options: Any) -> NamedEntry:
     return NamedEntry.model_validate({"name": name, **options})
 
 
-def _with_options(entry: Rule | ServerOptimizer | Schedule | ClientRule) -> dict[str, Any]:
+def _with_options(entry: Rule | ServerOptimizer | Schedule | ClientRule | Guard) -> dict[str, Any]:
     """As made; None is what is left out, and TOML has no word for it."""
     return {"name": entry.name} | {option: value for option, value in options(entry).items() if value is not None}
 
@@ -142,6 +143,13 @@ class ClientSection(Section):
     rules: list[Entry] = Field(default_factory=list)
 
 
+class GuardsSection(Section):
+    """Guards between the screening of updates and the rule, in the order they act in: names, or tables with a name and
+    options."""
+
+    use: list[Entry] = Field(default_factory=list)
+
+
 class NoiseSection(Section):
     """Training labels made wrong on purpose; validation and test stay right."""
 
@@ -177,6 +185,7 @@ class Parts:
     optimizer: ServerOptimizer
     schedule: Schedule
     client_rules: tuple[ClientRule, ...]
+    guards: tuple[Guard, ...]
 
 
 class Config(Section):
@@ -195,6 +204,7 @@ class Config(Section):
     local: LocalSection = LocalSection()
     rule: Entry = named(DEFAULTS["rule"])
     server: ServerSection = ServerSection()
+    guards: GuardsSection = GuardsSection()
     client: ClientSection = ClientSection()
     noise: NoiseSection | None = None
     evaluation: EvaluationSection = EvaluationSection()
@@ -212,6 +222,7 @@ class Config(Section):
             optimizer(server.optimizer.name, **server.optimizer.options),
             schedule(server.schedule.name, **server.schedule.options),
             self._client_rules(),
+            guards_from([(one.name, one.options) for one in self.guards.use]),
         )
 
     def _client_rules(self) -> tuple[ClientRule, ...]:
@@ -267,6 +278,7 @@ class Config(Section):
         content = self.to_dict() | {
             "rule": _with_options(self.parts.rule),
             "client": {"rules": [_with_options(one) for one in self.parts.client_rules if one.name in listed]},
+            "guards": {"use": [_with_options(one) for one in self.parts.guards]},
         }
         content["server"] |= {
             "optimizer": _with_options(self.parts.optimizer),

@@ -18,7 +18,8 @@ class Scores(NamedTuple):
 
 
 class Participant(NamedTuple):
-    """One client's part in a round. `stepped` is its training loss after the server's step."""
+    """One client's part in a round. `stepped` is its training loss after the server's step; `descent` is g_k . d, how
+    fast its loss falls along the direction."""
 
     client: str
     samples: int | None = None
@@ -29,7 +30,7 @@ class Participant(NamedTuple):
     accuracy: float | None = None
     stepped: float | None = None
     coefficient: float | None = None
-    rate: float | None = None
+    descent: float | None = None
     dropped: str | None = None
 
 
@@ -60,11 +61,11 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class RoundRecord:
-    """A finished round."""
+    """A finished round. `local_lr` and `server_rate` are the steps of the clients and of the server in it."""
 
     round: int
     local_lr: float
-    rate: float
+    server_rate: float
     participants: tuple[Participant, ...]
     norm: float | None = None
     mean_norm: float | None = None

@@ -26,6 +26,7 @@ from adafed.rounds.replies import ACCURACY, AFTER, LOSS, LOSSES, RUNNING, Reply
 from adafed.server.aggregate import Aggregate, aggregate
 from adafed.server.state import Server, ServerState
 from adafed.server_rules import Rule
+from adafed.server_rules.guards import Guard
 
 BAD_STATISTICS = "BatchNorm statistics hold NaN or infinity"
 DID_NOT_ANSWER = "did not answer"
@@ -63,6 +64,7 @@ class ServerHalf:
     name_of: Callable[[int], str] = str
     federation: int | None = None  # how many clients there are in all
     client_rules: tuple[Ruled, ...] = ()
+    guards: tuple[Guard, ...] = ()
 
     @classmethod
     def of(cls, config: Config, ids: Sequence[str]) -> ServerHalf:
@@ -76,6 +78,7 @@ class ServerHalf:
             name_of=ids.__getitem__,
             federation=len(ids),
             client_rules=tuple(Ruled(rule, rule.plan(setting)) for rule in parts.client_rules),
+            guards=parts.guards,
         )
 
     # Before a round
@@ -180,6 +183,7 @@ class ServerHalf:
                 local_lr=self.local_lr(round),
                 federation=self.federation,
                 state=rule_state,
+                guards=self.guards,
             )
         except NoClientLeft as error:
             return None, str(error)
@@ -242,17 +246,19 @@ class ServerHalf:
                 running=reply.number(RUNNING),
                 accuracy=reply.number(ACCURACY),
                 coefficient=float(outcome.coefficients[k]) if outcome else None,
-                rate=float(outcome.diagnostics.rates[k]) if outcome and not why else None,
+                descent=float(outcome.diagnostics.rates[k]) if outcome and not why else None,
                 dropped=why,
             )
         found = outcome.diagnostics if outcome else None
         notes = dict(found.notes) if found else {}
+        if found and found.bounded:
+            notes["bounded"] = found.bounded
         for one in self.client_rules:
             notes |= one.plan.notes(round, one.rule.own(state.known))
         return RoundRecord(
             round=round,
             local_lr=self.local_lr(round) or 0.0,
-            rate=self.server.rate_of(round),
+            server_rate=self.server.rate_of(round),
             participants=tuple(members[client] for client in sorted(members)),
             norm=found.norm if found else None,
             mean_norm=found.mean_norm if found else None,

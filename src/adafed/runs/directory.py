@@ -1,7 +1,7 @@
 """The run directory: what a run leaves behind, written so that a process killed at any moment loses at most a round.
 
     config.toml        the configuration, complete
-    run.json           versions, seeds, data checksum, how many clients are trained together
+    run.json           the directory's format, versions, seeds, data checksum, how many clients are trained together
     rounds.sqlite      a row a round, a row a participant, a row a client and evaluation
     checkpoints/       the last two states of the server, safetensors
     clients/           what each client keeps between rounds (Ditto's models, SCAFFOLD's controls), a file each
@@ -32,6 +32,7 @@ from adafed.runs.store import Store
 from adafed.server.state import ServerState
 from adafed.training.flat_module import FlatModule
 
+FORMAT = 1  # of the directory: what lies where. The tables have a version of their own, in `schema.py`.
 DURABLE_EVERY = 30.0  # seconds between checkpoints that wait for the disk
 # Sections and keys that a resumed run may set anew. Where the data lie does not count: their checksum does.
 FREE_TO_CHANGE = ("run", "rounds", "data.dir", "data.verify")
@@ -162,7 +163,8 @@ class RunDirectory:
         elif not described.exists() and (foreign := [name for name in OWN if (self.path / name).exists()]):
             raise AdafedError(f"{self.path} holds a {foreign[0]} that is no run's; choose another directory")
         else:
-            write_whole(described, json.dumps(facts | {"versions": _versions()}, indent=2).encode(), durable=True)
+            told = {"format": FORMAT} | facts | {"versions": _versions()}
+            write_whole(described, json.dumps(told, indent=2).encode(), durable=True)
 
     def _require_same_facts(self, before: dict[str, Any], now: dict[str, Any]) -> None:
         """Nothing may have changed that the bits depend on."""
@@ -230,10 +232,14 @@ def _facts(described: Path) -> dict[str, Any]:
     try:
         facts: dict[str, Any] = json.loads(described.read_text())
         whole = isinstance(facts["data"]["checksum"], str) and isinstance(facts["trained_together"], int)
+        kind = facts.get("format", 1)  # the first runs had no number
+        whole = whole and type(kind) is int and kind > 0
     except (OSError, ValueError, KeyError, TypeError):
         whole = False
     if not whole:
         raise AdafedError(f"{described} is damaged, so the run cannot go on; choose another directory")
+    if kind > FORMAT:
+        raise AdafedError(f"{described} is of format {kind} and this adafed reads up to format {FORMAT}; update adafed")
     return facts
 
 

@@ -5,29 +5,20 @@ from __future__ import annotations
 import json
 import math
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from adafed.errors import AdafedError
 from adafed.rounds.records import Evaluation, Participant, RoundRecord, Scores
+from adafed.runs.schema import VERSION, bring_up_to_date, selected, version
 from adafed.server_rules.base import client_key
 
-VERSION = 1
-SCHEMA = """
-CREATE TABLE rounds (
-    round INTEGER PRIMARY KEY, local_lr REAL NOT NULL, rate REAL NOT NULL, norm REAL, mean_norm REAL, condition REAL,
-    negative INTEGER, rho REAL, mean_decrease REAL, skipped TEXT, notes TEXT NOT NULL);
-CREATE TABLE participants (
-    round INTEGER NOT NULL, client TEXT NOT NULL, samples INTEGER, steps INTEGER, before REAL, after REAL, running REAL,
-    accuracy REAL, stepped REAL, coefficient REAL, rate REAL, dropped TEXT,
-    PRIMARY KEY (round, client)) WITHOUT ROWID;
-CREATE TABLE evaluations (
-    round INTEGER NOT NULL, part TEXT NOT NULL, personal INTEGER NOT NULL, client TEXT NOT NULL,
-    samples INTEGER NOT NULL, loss REAL, accuracy REAL,
-    PRIMARY KEY (round, part, personal, client)) WITHOUT ROWID;
-"""
+_ROUND = tuple(one.name for one in fields(RoundRecord) if one.name not in ("participants", "evaluations", "seconds"))
+_PARTICIPANT = Participant._fields
+_EVALUATION = ("part", "personal", "client", "samples", "loss", "accuracy")
 
 
 class Store:
@@ -43,19 +34,26 @@ class Store:
                 # The log survives a killed process; a power cut may cost the last rounds, never the file.
                 self._db.execute("PRAGMA journal_mode = WAL")
                 self._db.execute("PRAGMA synchronous = NORMAL")
-            found = self._db.execute("PRAGMA user_version").fetchone()[0]
-            if found == 0 and not read_only:
-                with self._db:
-                    self._db.executescript(f"BEGIN; {SCHEMA} PRAGMA user_version = {VERSION}; COMMIT;")
-            elif found != VERSION:
-                raise AdafedError(f"{path} is of version {found} and this adafed reads version {VERSION}")
+            found = version(self._db)
+            if found <= VERSION and not read_only:
+                bring_up_to_date(self._db)
+        if found > VERSION:
+            self.close()
+            raise AdafedError(
+                f"{path} is of version {found} and this adafed reads up to version {VERSION}; update adafed"
+            )
+        if found == 0 and read_only:
+            self.close()
+            raise AdafedError(f"{path} holds no tables of a run; it is another program's, or the run has not begun")
 
     def add(self, record: RoundRecord) -> None:
+        row = [json.dumps(record.notes) if name == "notes" else getattr(record, name) for name in _ROUND]
         with self._told(), self._db:
-            row = [getattr(record, name) for name in _ROUND] + [json.dumps(record.notes)]
-            self._insert("rounds", [[record.round, *row]])
-            self._insert("participants", [[record.round, *one] for one in record.participants])
-            self._insert("evaluations", [
+            self._insert("rounds", _ROUND, [row])
+            self._insert(
+                "participants", ("round", *_PARTICIPANT), [[record.round, *one] for one in record.participants]
+            )
+            self._insert("evaluations", ("round", *_EVALUATION), [
                 [record.round, evaluation.part, int(evaluation.personal), client, s.samples, s.loss, s.accuracy]
                 for evaluation in record.evaluations
                 for client, s in evaluation.scores
@@ -75,29 +73,19 @@ class Store:
         """All rounds, or those with an evaluation, as they were yielded when they ran, without their timings and in the
         order of the clients' ids."""
         where = "WHERE round IN (SELECT DISTINCT round FROM evaluations)" if evaluated else ""
-        columns = ", ".join(_ROUND)
-        with self._told():
-            rounds = self._db.execute(f"SELECT round, {columns}, notes FROM rounds {where} ORDER BY round").fetchall()
-        for number, *values, notes in rounds:
+        for values in self._select("rounds", _ROUND, f"{where} ORDER BY round"):
+            row = dict(zip(_ROUND, values, strict=True))
+            number, row["notes"] = row["round"], json.loads(row["notes"])
             yield RoundRecord(
-                round=number,
-                **dict(zip(_ROUND, values, strict=True)),
-                notes=json.loads(notes),
-                participants=tuple(self.participants(number)),
-                evaluations=tuple(self.evaluations(number)),
+                participants=tuple(self.participants(number)), evaluations=tuple(self.evaluations(number)), **row
             )
 
     def participants(self, round: int) -> list[Participant]:
-        columns = ", ".join(_PARTICIPANT)
-        with self._told():
-            rows = self._db.execute(f"SELECT {columns} FROM participants WHERE round = ?", (round,)).fetchall()
+        rows = self._select("participants", _PARTICIPANT, "WHERE round = ?", round)
         return sorted((Participant(*row) for row in rows), key=lambda one: client_key(one.client))
 
     def evaluations(self, round: int) -> list[Evaluation]:
-        with self._told():
-            rows = self._db.execute(
-                "SELECT part, personal, client, samples, loss, accuracy FROM evaluations WHERE round = ?", (round,)
-            ).fetchall()
+        rows = self._select("evaluations", _EVALUATION, "WHERE round = ?", round)
         found: dict[tuple[str, bool], list[tuple[str, Scores]]] = {}
         for part, personal, client, samples, loss, accuracy in sorted(rows, key=lambda row: client_key(row[2])):
             scores = found.setdefault((part, bool(personal)), [])
@@ -107,10 +95,15 @@ class Store:
     def close(self) -> None:
         self._db.close()
 
-    def _insert(self, table: str, rows: list[list[Any]]) -> None:
-        if rows:
-            marks = ", ".join("?" * len(rows[0]))
-            self._db.executemany(f"INSERT INTO {table} VALUES ({marks})", [[_finite(v) for v in row] for row in rows])
+    def _insert(self, table: str, columns: Sequence[str], rows: list[list[Any]]) -> None:
+        marks = ", ".join("?" * len(columns))
+        self._db.executemany(
+            f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", [[_finite(v) for v in row] for row in rows]
+        )
+
+    def _select(self, table: str, columns: Sequence[str], rest: str, *values: int) -> list[tuple[Any, ...]]:
+        with self._told():
+            return self._db.execute(f"{selected(self._db, table, columns)} {rest}", values).fetchall()
 
     @contextmanager
     def _told(self) -> Iterator[None]:
@@ -120,10 +113,6 @@ class Store:
         except sqlite3.Error as error:
             advice = "free some space and resume" if "full" in str(error) else "the file may be damaged"
             raise AdafedError(f"{self.path}: {error}; {advice}") from None
-
-
-_ROUND = ("local_lr", "rate", "norm", "mean_norm", "condition", "negative", "rho", "mean_decrease", "skipped")
-_PARTICIPANT = Participant._fields
 
 
 def _readable(path: Path) -> sqlite3.Connection:

@@ -1,28 +1,30 @@
 """The public call: updates and facts in, direction and diagnostics out, whatever the rule.
 
-Everything a client can send wrong is screened here, before it reaches a rule or the model. A dropped client's row is
-left out of every product rather than multiplied by zero, since 0 * NaN is NaN.
+Everything a client can send wrong is screened before it reaches a rule or the model, and guards may bound what is left;
+`remaining.py` keeps account of both.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
 
 from adafed.algebra import products
 from adafed.algebra.blocks import one_blas_thread
-from adafed.algebra.gram import NOT_FINITE, ZERO, gram_screened, screen
+from adafed.algebra.gram import ZERO
 from adafed.algebra.rows import Rows, Updates
 from adafed.algebra.weighted_sum import weighted_sum_and_norm
 from adafed.errors import AdafedError, NoClientLeft
-from adafed.server_rules.base import Answer, Facts, Matrix, Numbers, Rule, Vector
+from adafed.server.remaining import Remaining
+from adafed.server_rules.base import Answer, Facts, Need, Numbers, Rule, Vector
+from adafed.server_rules.guards import Guard, resolved
+from adafed.server_rules.guards.screening import Negligible, UsableFacts
 
 Values = Sequence[float | None] | np.ndarray[Any, Any] | torch.Tensor
-IDLE = 1e-9  # an update this much shorter than the cohort's median is rounding: it points nowhere
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,9 @@ class Diagnostics:
     """What happened in one aggregation.
 
     `rates` are the g_k . d in the order given, NaN for dropped clients; `condition` is that of the Gram matrix of the
-    unit updates, None for rules that ask for none; `dropped` says who was left out and why; `notes` is the rule's own.
+    unit updates before guards, None for rules that ask for none; `dropped` says who was left out and why, `bounded`
+    whom a guard has bounded; `notes` is the rule's own. `multipliers` are the guards', in the order given, NaN for
+    dropped clients; None where all are 1. All else is of the updates g_k as they were sent, multipliers or not.
     """
 
     norm: float
@@ -52,6 +56,8 @@ class Diagnostics:
     condition: float | None
     dropped: dict[str, str]
     notes: dict[str, Any]
+    bounded: dict[str, str] = field(default_factory=dict)
+    multipliers: Vector | None = None
 
     @property
     def hull(self) -> str | None:
@@ -61,7 +67,10 @@ class Diagnostics:
 
 @dataclass(frozen=True)
 class Aggregate:
-    """The outcome of a round: new parameters = old - server_lr * direction. Pass `state` to the next round."""
+    """The outcome of a round: new parameters = old - server_lr * direction. Pass `state` to the next round.
+
+    The direction is the sum of coefficients[k] times update k, with the updates as they were sent.
+    """
 
     coefficients: Vector
     direction: torch.Tensor
@@ -81,6 +90,7 @@ def aggregate(
     local_lr: float | None = None,
     federation: int | None = None,
     state: RuleState | None = None,
+    guards: Sequence[Guard | str] = (),
 ) -> Aggregate:
     """Aggregate the updates g_k = theta - theta_k of K clients by `rule`.
 
@@ -88,8 +98,10 @@ def aggregate(
     client and may be left out where the rule does not need them; `round` counts from 1; `federation` is the number of
     clients there are in all. Bad clients are dropped and named in `diagnostics.dropped`: a non-finite update or loss,
     an accuracy or sample count the rule needs and cannot use, and, for rules that solve with the Gram matrix, a zero
-    update, which would veto every step. A mistake in the call raises `AdafedError`.
+    update, which would veto every step. `guards` act on those that are left, in their order, before the rule. A mistake
+    in the call raises `AdafedError`.
     """
+    chain = resolved(guards)
     state = RuleState(rule.initial_state()) if state is None else state
     _check_state(rule, round, state)
     rows = Rows(updates, state.vectors)
@@ -104,145 +116,92 @@ def aggregate(
         federation=federation,
         memory=state.memory,
     )
-    for need in sorted(rule.needs - {"gram", "norms"}):
-        if getattr(facts, need) is None:
-            shape = "the clients' learning rate" if need == "local_lr" else "one number for each client"
-            raise AdafedError(f"rule {rule.name} needs {need}; pass {need}=, {shape}")
+    _require(f"rule {rule.name}", rule.needs, facts)
+    for guard in chain:
+        _require(f"guard {guard.name}", guard.needs, facts)
     with one_blas_thread():  # K x K is too small for more, and a busy machine makes them wait for each other
-        return _aggregated(rule, rows, facts, state)
+        return _aggregated(rule, rows, facts, state, chain)
 
 
-def _aggregated(rule: Rule, rows: Rows, facts: Facts, state: RuleState) -> Aggregate:
-    count = facts.count
-    dropped = _bad_facts(rule, facts)
-    good = [k for k in range(count) if k not in dropped]
-    screened = _screened(rule, rows, count, good, dropped)
-    kept = [k for k in range(count) if k not in dropped]
-    if not kept and ZERO not in dropped.values():
-        told = "; ".join(f"client {facts.clients[k]}: {reason}" for k, reason in dropped.items())
+def _aggregated(rule: Rule, rows: Rows, facts: Facts, state: RuleState, guards: tuple[Guard, ...]) -> Aggregate:
+    needs = rule.needs.union(*(guard.needs for guard in guards))
+    left = Remaining.all_of(facts).screened(UsableFacts(), needs)
+    left = left.read(rows, needs, rule).screened(Negligible(), rule.needs)
+    still = not left.kept and ZERO in left.dropped.values()
+    for guard in guards:
+        left = left.after(guard, rule.needs) if left.kept else left
+    if left.multipliers is not None:
+        left = left.screened(Negligible(), rule.needs)
+    if still:  # nobody moved: there is no direction, and nothing to learn for the rule's state
+        answer = Answer(np.zeros(len(left.remembered)), state.numbers, {"stationary": "every update is zero"})
+    elif left.kept:
+        answer = rule.answer(left.facts_for(rule), state.numbers)
+    else:
+        told = "; ".join(f"client {facts.clients[k]}: {reason}" for k, reason in left.dropped.items())
         raise NoClientLeft(f"no client is left to aggregate: {told}")
-    if kept:
-        answer = rule.answer(_narrowed(facts, kept, screened), state.numbers)
-    else:  # nobody moved: there is no direction, and nothing to learn for the rule's state
-        answer = Answer(np.zeros(len(state.memory)), state.numbers, {"stationary": "every update is zero"})
-    return _outcome(rule, rows, facts, state, kept, dropped, answer, screened)
+    return _outcome(rule, rows, facts, state, left, answer)
 
 
-def _outcome(
-    rule: Rule,
-    rows: Rows,
-    facts: Facts,
-    state: RuleState,
-    kept: list[int],
-    dropped: dict[int, str],
-    answer: Answer,
-    screened: _Screened,
-) -> Aggregate:
-    count, matrix = facts.count, screened.gram
-    chosen = rows.select(kept + list(range(count, rows.count))) if matrix is not None else rows.select(kept)
-    direction, norm = weighted_sum_and_norm(chosen, answer.coefficients, matrix=matrix)
+def _outcome(rule: Rule, rows: Rows, facts: Facts, state: RuleState, left: Remaining, answer: Answer) -> Aggregate:
+    """The coefficients are made those of the updates as they were sent, so a multiplier takes no pass of its own."""
+    count, kept, matrix = facts.count, left.kept, left.gram
+    weights = answer.coefficients
+    if left.multipliers is not None:
+        weights = weights * np.append(left.multipliers, np.ones(len(left.remembered)))
+    chosen = rows.select(kept + left.remembered)
+    direction, norm = weighted_sum_and_norm(chosen, weights, matrix=matrix if "gram" in rule.needs else None)
     rates = np.full(count, np.nan)
     if matrix is not None:
-        rates[kept] = (matrix @ answer.coefficients)[: len(kept)]
+        rates[kept] = (matrix @ weights)[: len(kept)]
         ones = np.zeros(len(matrix))
         ones[: len(kept)] = 1.0 / max(len(kept), 1)
         mean_norm = float(np.sqrt(max(float(ones @ matrix @ ones), 0.0)))
     else:
-        rates[kept], mean_norm = products.rates(chosen, direction, screened.largest)
+        rates[kept], mean_norm = products.rates(chosen, direction, left.largest)
     coefficients = np.zeros(count)
-    coefficients[kept] = answer.coefficients[: len(kept)]
+    coefficients[kept] = weights[: len(kept)]
+    multipliers = None
+    if left.multipliers is not None:
+        multipliers = np.full(count, np.nan)
+        multipliers[kept] = left.multipliers
     diagnostics = Diagnostics(
         norm=norm,
         mean_norm=mean_norm,
         rates=rates,
         negative=int((coefficients < 0).sum()),
-        condition=screened.condition,
-        dropped={facts.clients[k]: reason for k, reason in sorted(dropped.items())},
+        condition=left.condition,
+        dropped={facts.clients[k]: reason for k, reason in sorted(left.dropped.items())},
         notes=answer.notes,
+        bounded={facts.clients[k]: reason for k, reason in sorted(left.bounded.items())},
+        multipliers=multipliers,
     )
-    return Aggregate(coefficients, direction, diagnostics, _remembered(rule, rows, facts, state, kept, answer))
+    return Aggregate(coefficients, direction, diagnostics, _remembered(rule, rows, facts, state, left, answer))
 
 
-def _remembered(rule: Rule, rows: Rows, facts: Facts, state: RuleState, kept: list[int], answer: Answer) -> RuleState:
-    """The last update of every client seen within the rounds the rule looks back on; a newer one replaces an older."""
+def _remembered(rule: Rule, rows: Rows, facts: Facts, state: RuleState, left: Remaining, answer: Answer) -> RuleState:
+    """The last update of every client seen within the rounds the rule looks back on, as the rule saw it; a newer one
+    replaces an older."""
     if not rule.remembers:
         return RuleState(answer.state)
-    returning = {facts.clients[k] for k in kept}
+    returning = {facts.clients[k] for k in left.kept}
     entries = [
         (facts.count + i, entry)
         for i, entry in enumerate(state.memory)
         if entry[0] not in returning and entry[1] > facts.round - rule.remembers
     ]
-    entries += [(k, (facts.clients[k], facts.round)) for k in kept]
+    older = len(entries)
+    entries += [(k, (facts.clients[k], facts.round)) for k in left.kept]
     vectors = rows.select([row for row, _ in entries]).block(0, rows.length) if entries else None
+    if vectors is not None and left.multipliers is not None:
+        vectors[older:] *= torch.from_numpy(left.multipliers)[:, None].to(vectors)
     return RuleState(answer.state, tuple(entry for _, entry in entries), vectors)
 
 
-class _Screened(NamedTuple):
-    """Of the clients whose updates can be used: the Gram matrix with its condition, or the largest absolute values; and
-    the lengths, where they are at hand or the rule needs them."""
-
-    gram: Matrix | None = None
-    condition: float | None = None
-    norms: Vector | None = None
-    largest: Vector | None = None
-
-
-def _screened(rule: Rule, rows: Rows, count: int, good: list[int], dropped: dict[int, str]) -> _Screened:
-    """Adds the clients whose updates cannot be used to `dropped`."""
-    if "gram" in rule.needs:
-        chosen = good + list(range(count, rows.count))
-        found = gram_screened(rows.select(chosen))
-        dropped |= {chosen[i]: reason for i, reason in found.dropped.items() if chosen[i] < count}
-        norms = np.sqrt(np.diag(found.matrix))
-        own = [i for i, row in enumerate(found.kept) if chosen[row] < count]
-        median = float(np.median(norms[own])) if own else 0.0
-        idle = [i for i in own if norms[i] <= IDLE * median]
-        for i in idle:
-            dropped[chosen[found.kept[i]]] = f"update is negligible: length {norms[i]:.3g}, median {median:.3g}"
-        if not idle:
-            return _Screened(found.matrix, found.condition, norms[own])
-        used = np.setdiff1d(np.arange(len(norms)), idle)
-        lengths = norms[[i for i in own if i not in idle]]
-        return _Screened(found.matrix[np.ix_(used, used)], found.condition, lengths)
-    finite, largest = screen(rows.select(good))
-    dropped |= {good[i]: NOT_FINITE for i in np.flatnonzero(~finite)}
-    kept = [k for k in good if k not in dropped]
-    largest = largest[finite]
-    wanted = bool(kept) and "norms" in rule.needs
-    return _Screened(norms=products.norms(rows.select(kept), largest) if wanted else None, largest=largest)
-
-
-def _narrowed(facts: Facts, kept: list[int], screened: _Screened) -> Facts:
-    """The facts of the clients that are left."""
-
-    def some(values: Vector | None) -> Vector | None:
-        return None if values is None else values[kept]
-
-    return replace(
-        facts,
-        clients=tuple(facts.clients[k] for k in kept),
-        losses=some(facts.losses),
-        sizes=some(facts.sizes),
-        accuracies=some(facts.accuracies),
-        norms=screened.norms,
-        gram=screened.gram,
-    )
-
-
-def _bad_facts(rule: Rule, facts: Facts) -> dict[int, str]:
-    """A loss that is no number is a sign of diverged training, so it costs a client the round under any rule."""
-    losses, sizes, accuracies, needs = facts.losses, facts.sizes, facts.accuracies, rule.needs
-    dropped: dict[int, str] = {}
-    if accuracies is not None and "accuracies" in needs:
-        bad = np.flatnonzero(~((accuracies >= 0) & (accuracies <= 100)))  # as a share or in percent
-        dropped |= {int(k): f"accuracy is {accuracies[k]}" for k in bad}
-    if sizes is not None and "sizes" in needs:
-        bad = np.flatnonzero(~((sizes > 0) & (sizes < np.inf)))
-        dropped |= {int(k): f"sample count is {sizes[k]}" for k in bad}
-    if losses is not None:
-        dropped |= {int(k): f"loss is {losses[k]}" for k in np.flatnonzero(~np.isfinite(losses))}
-    return dropped
+def _require(who: str, needs: frozenset[Need], facts: Facts) -> None:
+    for need in sorted(needs - {"gram", "norms"}):
+        if getattr(facts, need) is None:
+            shape = "the clients' learning rate" if need == "local_lr" else "one number for each client"
+            raise AdafedError(f"{who} needs {need}; pass {need}=, {shape}")
 
 
 def _check_state(rule: Rule, round: int, state: RuleState) -> None:

@@ -228,9 +228,9 @@ def test_q_of_zero_is_uniform_fedavg() -> None:
 def test_gamma_of_zero_has_equal_rates() -> None:
     config = experiment(rule={"name": "adafed", "gamma": 0.0, "hull": "affine"}, model={"name": "mlp", "hidden": [20]})
     for record in simulate(config):
-        rates = [p.rate for p in record.participants if p.rate is not None]
-        assert len(rates) == 6
-        assert rates == pytest.approx([rates[0]] * 6, rel=1e-4)
+        descents = [p.descent for p in record.participants if p.descent is not None]
+        assert len(descents) == 6
+        assert descents == pytest.approx([descents[0]] * 6, rel=1e-4)
 
 
 # Clients that fail

@@ -1,0 +1,58 @@
+"""The tables of a run's SQLite file, version by version: how they are made, brought up to date, and read when old."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+
+# Step n takes a file of version n to version n + 1; a new file is of version 0 and takes them all. A step that has been
+# released is never changed: what it left behind lies in users' directories.
+STEPS: Sequence[Iterable[str]] = (
+    (
+        """CREATE TABLE rounds (
+        round INTEGER PRIMARY KEY, local_lr REAL NOT NULL, rate REAL NOT NULL, norm REAL, mean_norm REAL,
+        condition REAL, negative INTEGER, rho REAL, mean_decrease REAL, skipped TEXT, notes TEXT NOT NULL)""",
+        """CREATE TABLE participants (
+        round INTEGER NOT NULL, client TEXT NOT NULL, samples INTEGER, steps INTEGER, before REAL, after REAL,
+        running REAL, accuracy REAL, stepped REAL, coefficient REAL, rate REAL, dropped TEXT,
+        PRIMARY KEY (round, client)) WITHOUT ROWID""",
+        """CREATE TABLE evaluations (
+        round INTEGER NOT NULL, part TEXT NOT NULL, personal INTEGER NOT NULL, client TEXT NOT NULL,
+        samples INTEGER NOT NULL, loss REAL, accuracy REAL,
+        PRIMARY KEY (round, part, personal, client)) WITHOUT ROWID""",
+    ),
+    (
+        "ALTER TABLE rounds RENAME COLUMN rate TO server_rate",
+        "ALTER TABLE participants RENAME COLUMN rate TO descent",
+    ),
+)
+VERSION = len(STEPS)
+# What stands for a column of today in the files of an older version, which are read as they are: its name in them, or
+# NULL where they have none.
+OLD_NAMES: dict[int, dict[str, dict[str, str]]] = {
+    1: {"rounds": {"server_rate": "rate"}, "participants": {"descent": "rate"}},
+}
+
+
+def version(db: sqlite3.Connection) -> int:
+    """0 for a file without tables."""
+    return int(db.execute("PRAGMA user_version").fetchone()[0])
+
+
+def bring_up_to_date(db: sqlite3.Connection) -> None:
+    """Take the steps that are missing, each in one transaction together with its number: a process that is killed
+    leaves the file as it was before the step or after it."""
+    while version(db) < VERSION:
+        with db:
+            db.execute("BEGIN IMMEDIATE")
+            found = version(db)  # nobody else can write from here on
+            if found < VERSION:
+                for statement in STEPS[found]:
+                    db.execute(statement)
+                db.execute(f"PRAGMA user_version = {found + 1}")
+
+
+def selected(db: sqlite3.Connection, table: str, columns: Iterable[str]) -> str:
+    """`SELECT ... FROM table` with the columns of today, whatever version the file is of."""
+    old = OLD_NAMES.get(version(db), {}).get(table, {})
+    return f"SELECT {', '.join(old.get(name, name) for name in columns)} FROM {table}"

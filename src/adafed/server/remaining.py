@@ -1,0 +1,209 @@
+"""The clients of a round that are left: what guards and the rule see of them, and who was dropped or bounded and why.
+
+A dropped client's row is left out of every product rather than multiplied by zero, since 0 * NaN is NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from adafed.algebra import products
+from adafed.algebra.gram import NOT_FINITE, ZERO, gram_screened, screen
+from adafed.algebra.rows import Rows
+from adafed.errors import AdafedError
+from adafed.server_rules.base import Facts, Matrix, Need, Rule, Vector
+from adafed.server_rules.guards.base import Guard, Verdict
+
+Array = npt.NDArray[np.float64]
+BOUNDED_FACTS = ("losses", "sizes", "accuracies")  # those that a guard may answer with others
+
+
+@dataclass(frozen=True)
+class Remaining:
+    """`facts` is what the next guard or the rule is shown, multipliers included; `gram`, `condition` and `largest` (the
+    largest absolute values, where there is no matrix) are of the updates as they were sent. `kept` and `remembered` are
+    the rows of the matrix: clients and, for rules that look back, earlier updates. Reasons are by row."""
+
+    facts: Facts
+    kept: list[int]
+    remembered: list[int] = field(default_factory=list)
+    gram: Matrix | None = None
+    condition: float | None = None
+    largest: Vector | None = None
+    multipliers: Vector | None = None
+    dropped: dict[int, str] = field(default_factory=dict)
+    bounded: dict[int, str] = field(default_factory=dict)
+
+    @classmethod
+    def all_of(cls, facts: Facts) -> Remaining:
+        return cls(facts, list(range(facts.count)))
+
+    def screened(self, guard: Guard, needs: frozenset[Need]) -> Remaining:
+        """Those that one of the package's own screens leaves; these only drop, and are trusted with the facts."""
+        return self._without(guard.judge(self.facts, needs).dropped)
+
+    def after(self, guard: Guard, needs: frozenset[Need]) -> Remaining:
+        """Those that a guard leaves, as it leaves them."""
+        shown = self._shown()
+        verdict = guard.judge(shown, needs)
+        _check(guard, shown, verdict)
+        found = self._with_facts(verdict.facts, shown)._multiplied(verdict.multipliers)
+        reasons = [(self.kept[k], why) for k, why in sorted(verdict.bounded.items())]
+        told = {k: f"{self.bounded[k]}; {why}" if k in self.bounded else why for k, why in reasons}
+        return replace(found, bounded=self.bounded | told)._without(verdict.dropped)
+
+    def read(self, rows: Rows, needs: frozenset[Need], rule: Rule) -> Remaining:
+        """Those whose updates can be used, with what is needed of them: the only read of the rows before their sum."""
+        if "gram" in needs:
+            return self._with_gram(rows, solved="gram" in rule.needs)
+        finite, largest = screen(rows.select(self.kept))
+        left = replace(self, largest=largest)._without(dict.fromkeys(np.flatnonzero(~finite).tolist(), NOT_FINITE))
+        if not left.kept or "norms" not in needs:
+            return left
+        norms = products.norms(rows.select(left.kept), left.largest)
+        return replace(left, facts=replace(left.facts, norms=norms))
+
+    def facts_for(self, rule: Rule) -> Facts:
+        """Without what a guard alone has asked for."""
+        if "gram" in rule.needs or (self.facts.gram is None and self.facts.norms is None):
+            return self.facts
+        return replace(self.facts, gram=None, norms=self.facts.norms if "norms" in rule.needs else None)
+
+    def _with_gram(self, rows: Rows, *, solved: bool) -> Remaining:
+        """A zero update is dropped only where the rule itself solves with the matrix."""
+        own, facts = len(self.kept), self.facts
+        chosen = self.kept + (list(range(rows.count - len(facts.memory), rows.count)) if solved else [])
+        found = gram_screened(rows.select(chosen))
+        matrix, used, lost = found.matrix, found.kept.tolist(), found.dropped
+        if not solved and ZERO in lost.values():
+            lost = {i: why for i, why in lost.items() if why != ZERO}
+            used = [i for i in range(own) if i not in lost]
+            matrix = np.zeros((len(used), len(used)))
+            matrix[np.ix_(*2 * [np.searchsorted(used, found.kept)])] = found.matrix
+        left = [i for i in used if i < own]
+        older = [chosen[i] for i in used if i >= own]
+        if len(left) < own:
+            facts = _narrowed(facts, left)
+        if solved and len(older) < len(facts.memory):
+            facts = replace(facts, memory=tuple(facts.memory[row - rows.count] for row in older))
+        return replace(
+            self,
+            facts=replace(facts, norms=np.sqrt(np.diag(matrix))[: len(left)], gram=matrix),
+            kept=[self.kept[i] for i in left],
+            remembered=older,
+            gram=matrix,
+            condition=found.condition if solved else None,
+            dropped=self.dropped | {self.kept[i]: why for i, why in lost.items() if i < own},
+        )
+
+    def _shown(self) -> Facts:
+        """The facts of the clients alone, without remembered updates."""
+        facts, count = self.facts, self.facts.count
+        return replace(
+            facts,
+            losses=_read_only(facts.losses),
+            sizes=_read_only(facts.sizes),
+            accuracies=_read_only(facts.accuracies),
+            norms=_read_only(facts.norms),
+            gram=_read_only(None if facts.gram is None else facts.gram[:count, :count]),
+            memory=(),
+        )
+
+    def _with_facts(self, given: Facts, shown: Facts) -> Remaining:
+        changed = {
+            name: getattr(given, name) for name in BOUNDED_FACTS if getattr(given, name) is not getattr(shown, name)
+        }
+        return replace(self, facts=replace(self.facts, **changed)) if changed else self
+
+    def _multiplied(self, multipliers: Vector | None) -> Remaining:
+        if multipliers is None or (multipliers == 1.0).all():
+            return self
+        norms, gram = self.facts.norms, self.facts.gram
+        if gram is not None:
+            factors = np.append(multipliers, np.ones(len(gram) - len(multipliers)))
+            gram = gram * factors * factors[:, None]
+        facts = replace(self.facts, norms=None if norms is None else norms * multipliers, gram=gram)
+        before = 1.0 if self.multipliers is None else self.multipliers
+        return replace(self, facts=facts, multipliers=multipliers * before)
+
+    def _without(self, dropped: Mapping[int, str]) -> Remaining:
+        """Without these clients, counted as in the facts."""
+        if not dropped:
+            return self
+        count = self.facts.count
+        left = [i for i in range(count) if i not in dropped]
+        reasons = {self.kept[i]: why for i, why in dropped.items()}
+        return replace(
+            self,
+            facts=_narrowed(self.facts, left),
+            kept=[self.kept[i] for i in left],
+            gram=_block(self.gram, left, count),
+            largest=_some(self.largest, left),
+            multipliers=_some(self.multipliers, left),
+            dropped=self.dropped | reasons,
+            bounded={k: why for k, why in self.bounded.items() if k not in reasons},
+        )
+
+
+def _narrowed(facts: Facts, left: list[int]) -> Facts:
+    """The facts of these clients; the rows of remembered updates stay."""
+    return replace(
+        facts,
+        clients=tuple(facts.clients[i] for i in left),
+        losses=_some(facts.losses, left),
+        sizes=_some(facts.sizes, left),
+        accuracies=_some(facts.accuracies, left),
+        norms=_some(facts.norms, left),
+        gram=_block(facts.gram, left, facts.count),
+    )
+
+
+def _some(values: Vector | None, left: list[int]) -> Vector | None:
+    return None if values is None else values[left]
+
+
+def _block(matrix: Matrix | None, left: list[int], count: int) -> Matrix | None:
+    if matrix is None:
+        return None
+    rows = left + list(range(count, len(matrix)))
+    return matrix[np.ix_(rows, rows)]
+
+
+def _read_only(values: Array | None) -> Array | None:
+    if values is not None:
+        values = values.view()
+        values.flags.writeable = False
+    return values
+
+
+def _check(guard: Guard, shown: Facts, verdict: Verdict) -> None:
+    """What a guard may answer."""
+    where = f"guard {guard.name} answered with"
+    if not isinstance(verdict, Verdict):
+        raise AdafedError(f"{where} {type(verdict).__name__}; it must be a Verdict")
+    for name in BOUNDED_FACTS:
+        before, after = getattr(shown, name), getattr(verdict.facts, name)
+        if after is not before and (before is None or not _one_each(after, shown.count)):
+            raise AdafedError(
+                f"{where} {name} {after}; they must be one finite number for each of {shown.count} clients"
+            )
+    factors = verdict.multipliers
+    if factors is not None and not (_one_each(factors, shown.count) and (factors > 0).all()):
+        raise AdafedError(
+            f"{where} multipliers {factors}; they must be one number above 0 for each of {shown.count} clients"
+        )
+    for k in _positions(verdict):
+        if k not in range(shown.count):
+            raise AdafedError(f"{where} client {k!r}; it must be a position from 0 to {shown.count - 1}")
+
+
+def _one_each(values: object, count: int) -> bool:
+    return isinstance(values, np.ndarray) and values.shape == (count,) and bool(np.isfinite(values).all())
+
+
+def _positions(verdict: Verdict) -> Iterable[int]:
+    return (*verdict.dropped, *verdict.bounded)
