@@ -18,38 +18,42 @@ NAN, INF = float("nan"), float("inf")
 @pytest.mark.parametrize(
     ("name", "options", "sentence"),
     [
-        ("adafad", {}, "no rule is called 'adafad'; there are adafed, afl, fcfc, fedavg, "),
-        ("adafed", {"gama": 1}, "adafed has no option 'gama'; it has gamma, scale, hull, ridge"),
-        ("adafed", {"gamma": "5"}, "adafed: gamma is '5'; it must be a number"),
-        ("adafed", {"gamma": True}, "adafed: gamma is True; it must be a number"),
-        ("adafed", {"gamma": None}, "adafed: gamma is None; it must be a number"),
-        ("adafed", {"gamma": [1]}, r"adafed: gamma is \[1\]; it must be a number"),
-        ("adafed", {"gamma": -1}, "adafed: gamma is -1.0; it must be a finite number at least 0"),
-        ("adafed", {"gamma": NAN}, "adafed: gamma is nan"),
-        ("adafed", {"gamma": INF}, "adafed: gamma is inf"),
-        ("adafed", {"ridge": -1e-3}, "adafed: ridge is -0.001"),
-        ("adafed", {"hull": "convex"}, "adafed: hull is 'convex'; it must be one of 'affine', 'simplex'"),
-        ("adafed", {"hull": 1}, "adafed: hull is 1; it must be one of 'affine', 'simplex'"),
-        ("adafed", {"scale": "max"}, "adafed: scale is 'max'; it must be one of 'mean', 'update', 'min', 'paper'"),
-        ("fedavg", {"weighted": 1}, "fedavg: weighted is 1; it must be true or false"),
-        ("fedavg", {"weighted": "true"}, "fedavg: weighted is 'true'; it must be true or false"),
-        ("qffl", {"lr": "fast"}, "qffl: lr is 'fast'; it must be a number"),
-        ("qffl", {"lr": 0}, "qffl: lr is 0.0; it must be a finite number greater than 0"),
-        ("qffl", {"q": -1}, "qffl: q is -1.0"),
-        ("afl", {"step": -1}, "afl: step is -1.0"),
-        ("term", {"t": INF}, "term: t is inf"),
-        ("term", {"t": -INF}, "term: t is -inf"),
-        ("term", {"variant": "exact"}, "term: variant is 'exact'; it must be one of 'softmax', 'reference'"),
-        ("fedmgda+", {"epsilon": -0.1}, r"fedmgda\+: epsilon is -0.1"),
-        ("fedmgda+", {"prior": "n"}, r"fedmgda\+: prior is 'n'; it must be one of 'uniform', 'size'"),
-        ("fedfa", {"alpha": 0.7}, r"fedfa: alpha \+ beta is 1.2; it must be 1"),
-        ("fedfa", {"variant": "mine"}, "fedfa: variant is 'mine'"),
-        ("fedfv", {"alpha": 1.5}, "fedfv: alpha is 1.5; it must be between 0 and 1"),
-        ("fedfv", {"tau": 1.0}, "fedfv: tau is 1.0; it must be a whole number"),
-        ("fedfv", {"tau": -1}, "fedfv: tau is -1"),
-        ("gifair", {"c": 1.0}, "gifair: c is 1.0; it must be at least 0 and less than 1"),
-        ("fcfc", {"delta": 0}, "fcfc: delta is 0.0"),
-        ("fcfc", {"decay": 1.1}, "fcfc: decay is 1.1; it must be greater than 0 and at most 1"),
+        (
+            "adafad",
+            {},
+            "^rule.name = 'adafad' is unknown; there are adafed, afl, fcfc, .*term, your own as 'module:attribute'$",
+        ),
+        ("adafed", {"gama": 1}, "rule.gama is unknown; rule.name = 'adafed' has gamma, scale, hull, ridge$"),
+        ("adafed", {"gamma": "5"}, "rule.gamma is '5'; it must be a number"),
+        ("adafed", {"gamma": True}, "rule.gamma is True; it must be a number"),
+        ("adafed", {"gamma": None}, "rule.gamma is None; it must be a number"),
+        ("adafed", {"gamma": [1]}, r"rule.gamma is \[1\]; it must be a number"),
+        ("adafed", {"gamma": -1}, "rule.gamma is -1.0; it must be a finite number at least 0"),
+        ("adafed", {"gamma": NAN}, "rule.gamma is nan"),
+        ("adafed", {"gamma": INF}, "rule.gamma is inf"),
+        ("adafed", {"ridge": -1e-3}, "rule.ridge is -0.001"),
+        ("adafed", {"hull": "convex"}, "rule.hull is 'convex'; it must be one of 'affine', 'simplex'"),
+        ("adafed", {"hull": 1}, "rule.hull is 1; it must be one of 'affine', 'simplex'"),
+        ("adafed", {"scale": "max"}, "rule.scale is 'max'; it must be one of 'mean', 'update', 'min', 'paper'"),
+        ("fedavg", {"weighted": 1}, "rule.weighted is 1; it must be true or false"),
+        ("fedavg", {"weighted": "true"}, "rule.weighted is 'true'; it must be true or false"),
+        ("qffl", {"lr": "fast"}, "rule.lr is 'fast'; it must be a number"),
+        ("qffl", {"lr": 0}, "rule.lr is 0.0; it must be a finite number greater than 0"),
+        ("qffl", {"q": -1}, "rule.q is -1.0"),
+        ("afl", {"step": -1}, "rule.step is -1.0"),
+        ("term", {"t": INF}, "rule.t is inf"),
+        ("term", {"t": -INF}, "rule.t is -inf"),
+        ("term", {"variant": "exact"}, "rule.variant is 'exact'; it must be one of 'softmax', 'reference'"),
+        ("fedmgda+", {"epsilon": -0.1}, "rule.epsilon is -0.1"),
+        ("fedmgda+", {"prior": "n"}, "rule.prior is 'n'; it must be one of 'uniform', 'size'"),
+        ("fedfa", {"alpha": 0.7}, r"rule.alpha \+ rule.beta is 1.2; it must be 1"),
+        ("fedfa", {"variant": "mine"}, "rule.variant is 'mine'"),
+        ("fedfv", {"alpha": 1.5}, "rule.alpha is 1.5; it must be between 0 and 1"),
+        ("fedfv", {"tau": 1.0}, "rule.tau is 1.0; it must be a whole number"),
+        ("fedfv", {"tau": -1}, "rule.tau is -1"),
+        ("gifair", {"c": 1.0}, "rule.c is 1.0; it must be at least 0 and less than 1"),
+        ("fcfc", {"delta": 0}, "rule.delta is 0.0"),
+        ("fcfc", {"decay": 1.1}, "rule.decay is 1.1; it must be greater than 0 and at most 1"),
     ],
 )
 def test_mistakes_are_told_in_a_sentence(name: str, options: dict[str, Any], sentence: str) -> None:
@@ -62,11 +66,11 @@ def test_presets() -> None:
     assert adafed.rule("adafed", preset="paper") == adafed.rule("adafed", gamma=1, scale="paper", hull="affine")
     overridden = adafed.rule("adafed", preset="paper", gamma=2, hull="simplex")
     assert overridden.options() == {"gamma": 2.0, "scale": "paper", "hull": "simplex", "ridge": 0.0}
-    with pytest.raises(AdafedError, match="adafed: preset is 'papers'; this rule has 'paper'"):
+    with pytest.raises(AdafedError, match=r"rule\.preset = 'papers' is unknown; rule\.name = 'adafed' has 'paper'$"):
         adafed.rule("adafed", preset="papers")
-    with pytest.raises(AdafedError, match="fedavg: preset is 'paper'; this rule has none"):
+    with pytest.raises(AdafedError, match=r"rule\.preset = 'paper' is unknown; rule\.name = 'fedavg' has none$"):
         adafed.rule("fedavg", preset="paper")
-    with pytest.raises(AdafedError, match="no rule is called 'nobody'"):
+    with pytest.raises(AdafedError, match=r"rule\.name = 'nobody' is unknown"):
         adafed.rule("nobody", preset="paper")
 
 
@@ -117,7 +121,9 @@ def test_names_are_sorted_and_registered_once() -> None:
     assert names.entry("a") is First
     with pytest.raises(AdafedError, match="a thing named 'a' is registered already"):
         names.register("a")(Second)
-    with pytest.raises(AdafedError, match="no thing is called 'c'; there are a, b"):
+    with pytest.raises(
+        AdafedError, match=r"thing\.name = 'c' is unknown; there are a, b, your own as 'module:attribute'$"
+    ):
         names.make("c")
 
 
