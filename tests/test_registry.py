@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 import adafed
 from adafed import AdafedError
-from adafed.registry import Registry, coerced, described
+from adafed.registry import REQUIRED, Named, Registry, coerced, described, options
 
 NAN, INF = float("nan"), float("inf")
 
@@ -89,6 +90,11 @@ def test_presets() -> None:
         (np.int64(3), int, 3),
         (np.int64(3), float, 3.0),
         (np.bool_(True), bool, True),
+        ("mean", Literal["mean", "min"] | None, "mean"),
+        ("a/b", str | Path, "a/b"),
+        ([1, 2], tuple[int, ...], [1, 2]),
+        ([1, 2], list[int] | None, [1, 2]),
+        ({"a": 1}, Any, {"a": 1}),
     ],
 )
 def test_accepted_values(value: Any, hint: Any, expected: Any) -> None:
@@ -133,3 +139,102 @@ def test_rules_are_equal_by_their_options_and_cannot_change() -> None:
     assert rule != adafed.rule("adafed", gamma=3)
     with pytest.raises(AttributeError):
         rule.gamma = 3.0  # type: ignore[attr-defined]
+
+
+class Part(Named):
+    """A kind of thing that is known by name."""
+
+
+@dataclass(frozen=True)
+class Spring(Part):
+    strength: float = field(metadata={"key": "lambda", "help": "how hard it pulls"})
+    coils: tuple[int, ...] = (1, 2)
+    seen: list[int] = field(default_factory=list)
+    length: float = field(default=0.0, init=False)
+
+
+def springs() -> Registry[type[Part]]:
+    parts: Registry[type[Part]] = Registry("part", "parts", Part)
+    parts.register("spring")(Spring)
+    return parts
+
+
+def test_an_option_may_have_another_key_than_its_field() -> None:
+    parts = springs()
+    spring = parts.make("spring", **{"lambda": 1, "coils": (3,)})
+    assert spring == Spring(1.0, (3,))
+    assert options(spring) == {"lambda": 1.0, "coils": (3,), "seen": []}
+    assert described(spring) == "spring(lambda=1.0, coils=(3,))"
+    assert parts.make(spring.name, **options(spring)) == spring
+    option = parts.options("spring")["lambda"]
+    assert (option.parameter, option.kind, option.default, option.help) == (
+        "strength",
+        float,
+        REQUIRED,
+        "how hard it pulls",
+    )
+    for wrong, told in (
+        ({}, r"^parts\.lambda is missing; parts\.name = 'spring' needs it$"),
+        ({"strength": 1}, r"^parts\.strength is unknown; parts\.name = 'spring' has lambda, coils, seen$"),
+        ({"lambda": "x"}, r"^parts\.lambda is 'x'; it must be a number$"),
+    ):
+        with pytest.raises(AdafedError, match=told):
+            parts.make("spring", **wrong)
+
+
+def test_what_is_registered_is_of_its_kind() -> None:
+    class Loose(Part):
+        weight: float = 1.0
+
+    with pytest.raises(AdafedError, match=r"parts\.name = 'loose' is no dataclass"):
+        springs().register("loose")(Loose)
+    with pytest.raises(
+        AdafedError, match=r"parts\.name = 'x' is the class Registry; it must be a frozen dataclass that"
+    ):
+        springs().register("x")(Registry)
+
+
+def test_functions_are_handed_what_they_take() -> None:
+    shapes: Registry[Any] = Registry("shape", leading=1, given=("seed", "size"))
+
+    @shapes.register("square")
+    def square(side: float, *, seed: int, corners: int = 4, **rest: Any) -> tuple[Any, ...]:
+        return side, seed, corners, rest
+
+    @shapes.register("circle")
+    def circle(radius: float, width: float = 1.0) -> tuple[float, float]:
+        return radius, width
+
+    assert list(shapes.options("square")) == ["corners"]
+    assert shapes.call("square", {"colour": "red"}, 2.0, seed=1, size=3) == (2.0, 1, 4, {"colour": "red"})
+    assert shapes.call("circle", {"width": 2}, 2.0, seed=1, size=3) == (2.0, 2.0)
+    with pytest.raises(AdafedError, match=r"^shape\.radius is unknown; shape\.name = 'circle' has width$"):
+        shapes.call("circle", {"radius": 1.0}, 2.0)
+    with pytest.raises(
+        AdafedError, match=r"^shape\.seed = 5 follows from the rest of the configuration; leave it out$"
+    ):
+        shapes.call("square", {"seed": 5}, 2.0, seed=1)
+    assert shapes.call("math:hypot", {}, 3.0) == 3.0
+
+
+@pytest.mark.parametrize("name", ["", "a", 3, None])
+def test_every_name_that_is_none_is_told(name: Any) -> None:
+    with pytest.raises(
+        AdafedError, match=r"^parts\.name = .* is unknown; there are spring, your own as 'module:attribute'$"
+    ):
+        springs().entry(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        (":Spring", "must have the form 'module:attribute'"),
+        ("spring:", "must have the form 'module:attribute'"),
+        ("no_such_module:Spring", "there is no module 'no_such_module' to import"),
+        ("math:Spring", "math has no attribute 'Spring'"),
+        ("math:pi", "is float; it must be a frozen dataclass that derives from "),
+    ],
+)
+def test_places_where_nothing_fits_are_told(name: str, told: str) -> None:
+    with pytest.raises(AdafedError, match=rf"^parts\.name = '{name}'.*{told}"):
+        springs().entry(name)
