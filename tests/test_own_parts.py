@@ -71,6 +71,9 @@ def deal(targets, *, clients, bunch=1, seed):
     owners = np.array_split(order, clients)
     return [np.concatenate([np.arange(k * bunch, (k + 1) * bunch) for k in own]) for own in owners]
 
+def fickle(targets, *, clients):
+    return deal(targets, clients=clients, seed=None)
+
 def load(samples=120, features=5, seed=0):
     random = np.random.default_rng(seed)
     x = random.normal(size=(samples, features))
@@ -287,3 +290,10 @@ def test_data_named_in_either_way(mine: str) -> None:
 def test_an_own_optimiser_steps(mine: str) -> None:
     new, _ = adafed.optimizer(f"{mine}:Halved").step(torch.ones(2), torch.ones(2), 1.0, {})
     assert new.tolist() == [0.5, 0.5]
+
+
+@pytest.mark.slow
+def test_a_partition_that_differs_from_process_to_process_is_told(mine: str) -> None:
+    fickle = {"name": f"{mine}:fickle", "clients": 4}
+    with pytest.raises(AdafedError, match=r"gave other samples to a worker process .* a fixed seed"):
+        list(adafed.simulate(own_config(mine, partition=fickle, run={"workers": 1})))

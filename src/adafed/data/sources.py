@@ -66,6 +66,11 @@ def open_federation(
     return federate(dataset, how.pop("name"), how, seed=seed, **split)
 
 
+def made_by_user(data: str, partition: str | None) -> bool:
+    """Whether functions of the user's, by these names, decide who has which samples."""
+    return data == "function" or ":" in data or ":" in (partition or "")
+
+
 def _own(name: str, options: dict[str, Any], told: Mapping[str, Any]) -> Dataset | Federation:
     """From the user's function: `name = "function"` and `function = "module:attribute"`, or that as the name."""
     key, function = ("data.name", name) if ":" in name else ("data.function", options.pop("function", None))
