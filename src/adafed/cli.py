@@ -42,7 +42,10 @@ app.add_typer(flower, name="flower")
 @app.command("list")
 def list_(
     what: Annotated[
-        str, typer.Argument(help="rules, optimizers, schedules, data, partitions, models, metrics or experiments.")
+        str,
+        typer.Argument(
+            help="rules, client-rules, guards, optimizers, schedules, data, partitions, models, metrics or experiments."
+        ),
     ] = "rules",
 ) -> None:
     """What there is to choose from, with options and defaults."""

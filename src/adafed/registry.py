@@ -1,64 +1,253 @@
-"""Things known by name and made from checked options: rules, server optimisers, rate schedules.
+"""Things known by name and made from checked options: rules, optimisers, schedules, models, partitions, data.
 
-An entry is a frozen dataclass whose fields are its options. Names and options come from configuration files and from
-the command line, so every mistake in them is told in one sentence that lists what there is.
+An entry is either a frozen dataclass whose fields are its options, or a function whose keyword parameters are. Names
+and options come from configuration files and from the command line, so every mistake in them is told in one sentence
+that lists what there is. People's own entries need no registration: any name may be `module:attribute`.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import inspect
+import types
 import typing
-from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Literal, TypeVar, cast
 
 import numpy as np
 
 from adafed.errors import AdafedError
+from adafed.imported import attribute
 
-T = TypeVar("T")
+E = TypeVar("E", bound=Callable[..., Any])
+F = TypeVar("F", bound=Callable[..., Any])
+M = TypeVar("M")
+REQUIRED = inspect.Parameter.empty  # the default of an option that has none
 _WANTED = {bool: "true or false", int: "a whole number", float: "a number", str: "a string"}
+_PLAIN = (*_WANTED, type(None), Path)
 
 
-class Registry(Generic[T]):
-    """Entries of one kind ("rule", "server optimiser"), by name."""
+class Named:
+    """Base of registered classes. One that nobody registered is known by where it is: `module:attribute`."""
 
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
-        self._entries: dict[str, type[T]] = {}
+    name: ClassVar[str]
+    summary: ClassVar[str] = ""
 
-    def register(self, name: str) -> Callable[[type[T]], type[T]]:
-        """Class decorator; gives the class its `name`."""
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+        if "name" not in vars(cls):
+            cls.name = f"{cls.__module__}:{cls.__qualname__}"
 
-        def add(cls: type[T]) -> type[T]:
+
+@dataclasses.dataclass(frozen=True)
+class Option:
+    """One option of an entry. A dataclass field's metadata may hold `key`, if the configuration spells it otherwise
+    than Python can (`lambda`), and `help`."""
+
+    key: str
+    parameter: str
+    kind: Any
+    default: Any
+    help: str = ""
+
+
+class Registry(Generic[E]):
+    """Entries of one kind, by name.
+
+    `kind` is for people ("server optimiser"), `key` the configuration's section (none: an entry's own name stands for
+    it), `name_key` where it names the entry.
+    `base` is the class that entries derive from, None for functions; those are handed `leading` arguments by position
+    and `given` ones by name.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        key: str | None = None,
+        base: type | None = None,
+        *,
+        leading: int = 0,
+        given: tuple[str, ...] = (),
+        name_key: str | None = None,
+    ) -> None:
+        self.kind, self.key, self.base, self.leading, self.given = kind, key, base, leading, given
+        self.name_key = name_key or f"{key or kind}.name"
+        self._entries: dict[str, E] = {}
+        self._renamed: dict[str, type] = {}
+
+    def register(self, name: str) -> Callable[[F], F]:
+        """Decorator; gives a dataclass its `name`."""
+
+        def add(entry: F) -> F:
             if name in self._entries:
                 raise AdafedError(f"a {self.kind} named {name!r} is registered already")
-            cls.name = name  # type: ignore[attr-defined]  # a class attribute of every kind that is registered
-            self._entries[name] = cls
-            return cls
+            if self.base is not None:
+                self._check(entry, name)
+            if _is_dataclass(entry):
+                entry.name = name  # type: ignore[attr-defined]  # a class attribute of every kind that is registered
+            self._entries[name] = cast(E, entry)
+            return entry
 
         return add
 
     def names(self) -> tuple[str, ...]:
         return tuple(sorted(self._entries))
 
-    def entry(self, name: str) -> type[T]:
-        if name not in self._entries:
-            raise AdafedError(f"no {self.kind} is called {name!r}; there are {', '.join(self.names())}")
-        return self._entries[name]
+    def entry(self, name: str) -> E:
+        """What is registered under that name, or what `module:attribute` leads to."""
+        if name in self._entries:
+            return self._entries[name]
+        if not isinstance(name, str) or (self._entries and ":" not in name):
+            raise unknown_name(self.name_key, name, (*self.names(), "your own as 'module:attribute'"))
+        found = attribute(name, self.name_key)
+        self._check(found, name)
+        return cast(E, found if self.base is None else self._called(name, found))
 
-    def make(self, name: str, /, **options: Any) -> T:
-        cls = self.entry(name)
+    def options(self, name: str) -> dict[str, Option]:
+        """The options of an entry, by key."""
+        return offered(self.entry(name), self.leading, self.given)[0]
+
+    def arguments(self, name: str, chosen: Mapping[str, Any]) -> dict[str, Any]:
+        """The options chosen for an entry, checked, by the names of its parameters.
+
+        A value takes the type that its parameter's annotation asks for, except in people's own functions.
+        """
+        entry = self.entry(name)
+        known, others = offered(entry, self.leading, self.given)
+        typed = _is_dataclass(entry) or name in self._entries
+        made: dict[str, Any] = {}
+        for key, value in chosen.items():
+            where = f"{self.key or name}.{key}"
+            if key in self.given:
+                raise AdafedError(f"{where} = {value!r} follows from the rest of the configuration; leave it out")
+            if key in known:
+                made[known[key].parameter] = coerced(where, value, known[key].kind) if typed else value
+            elif others:
+                made[key] = value
+            else:
+                raise unknown_option(self.key or name, self.name_key, name, key, known)
+        for option in known.values():
+            if option.default is REQUIRED and option.key not in chosen:
+                raise AdafedError(f"{self.key or name}.{option.key} is missing; {self.name_key} = {name!r} needs it")
+        return made
+
+    def make(self: Registry[type[M]], name: str, /, **options: Any) -> M:
+        """The dataclass of that name, with its options."""
+        return self.entry(name)(**self.arguments(name, options))
+
+    def call(self: Registry[Callable[..., M]], name: str, chosen: Mapping[str, Any], *leading: Any, **given: Any) -> M:
+        """What the function of that name returns; of the arguments it is `given`, it gets those it has."""
+        entry, arguments = self.entry(name), self.arguments(name, chosen)
+        takes = list(signature(entry).parameters)[len(leading) :] if given else []
+        return entry(*leading, **{key: value for key, value in given.items() if key in takes}, **arguments)
+
+    def _check(self, found: object, name: str) -> None:
+        """One sentence for an entry that is not of this registry's kind."""
+        where = f"{self.name_key} = {name!r}"
+        if self.base is None:
+            if not callable(found):
+                raise AdafedError(f"{where} is {type(found).__name__}; it must be a function or a class")
+            return
+        wanted = f"a frozen dataclass that derives from {self.base.__module__}.{self.base.__qualname__}"
+        if not isinstance(found, type) or not issubclass(found, self.base):
+            what = f"the class {found.__name__}" if isinstance(found, type) else type(found).__name__
+            raise AdafedError(f"{where} is {what}; it must be {wanted}")
+        undone = sorted(getattr(found, "__abstractmethods__", ()))
+        if undone:
+            raise AdafedError(f"{where} does not define {', '.join(undone)}; every {self.kind} must")
+        decorated = "__dataclass_params__" in vars(found)
+        if not decorated and (inspect.get_annotations(found) or not _is_dataclass(found)):
+            raise AdafedError(f"{where} is no dataclass, so that it has no options; it must be {wanted}")
+        if not cast(Any, found).__dataclass_params__.frozen:
+            raise AdafedError(f"{where} is a dataclass that can change; it must be {wanted}")
+
+    def _called(self, name: str, found: type) -> type:
+        """The class with `name` as its name: itself, or where it has another name, one and the same subclass."""
+        if vars(found).get("name") == name:
+            return found
+        if name not in self._renamed or found not in self._renamed[name].__bases__:
+            same = {"__module__": found.__module__, "__qualname__": found.__qualname__, "__doc__": found.__doc__}
+            self._renamed[name] = type(found)(found.__name__, (found,), {"name": name, "__slots__": (), **same})
+        return self._renamed[name]
+
+
+def unknown_name(key: str, name: object, choices: Iterable[str]) -> AdafedError:
+    """The one sentence for a name that nothing has."""
+    return AdafedError(f"{key} = {name!r} is unknown; there are {', '.join(choices)}")
+
+
+def unknown_option(section: str, name_key: str, name: str, option: str, known: Iterable[str]) -> AdafedError:
+    """The one sentence for an option that an entry does not have."""
+    return AdafedError(f"{section}.{option} is unknown; {name_key} = {name!r} has {', '.join(known) or 'no options'}")
+
+
+def offered(entry: Any, leading: int = 0, given: tuple[str, ...] = ()) -> tuple[dict[str, Option], bool]:
+    """The options of a class or function, and whether it takes others besides."""
+    if _is_dataclass(entry):
+        return {option.key: option for option in _fields(entry)}, False
+    try:
+        parameters = list(signature(entry).parameters.values())[leading:]
+    except ValueError:  # not written in Python: only the call itself will tell
+        return {}, True
+    named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) and p.name not in given]
+    options = {p.name: Option(p.name, p.name, p.annotation, p.default) for p in named}
+    return options, any(p.kind is p.VAR_KEYWORD for p in parameters)
+
+
+def signature(entry: Callable[..., Any]) -> inspect.Signature:
+    """With annotations as types where they can be read, as text where they cannot."""
+    try:
+        return inspect.signature(entry, eval_str=True)
+    except (NameError, SyntaxError, AttributeError):
+        return inspect.signature(entry)
+
+
+def options(entry: Any) -> dict[str, Any]:
+    """Every option of an entry as it was made, defaults too, as a configuration spells them."""
+    return {option.key: getattr(entry, option.parameter) for option in _fields(type(entry))}
+
+
+def described(entry: Any) -> str:
+    """The name and the options that differ from their defaults: `adafed(gamma=5.0)`."""
+    values = options(entry)
+    changed = [f"{o.key}={values[o.key]}" for o in _fields(type(entry)) if values[o.key] != o.default]
+    return f"{entry.name}({', '.join(changed)})" if changed else str(entry.name)
+
+
+def _is_dataclass(entry: object) -> bool:
+    return isinstance(entry, type) and dataclasses.is_dataclass(entry)
+
+
+def _fields(cls: Any) -> list[Option]:
+    try:
         hints = typing.get_type_hints(cls)
-        known = {f.metadata.get("key", f.name): f.name for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
-        for option in options:
-            if option not in known:
-                raise AdafedError(f"{name} has no option {option!r}; it has {', '.join(known) or 'none'}")
-        return cls(**{known[o]: coerced(f"{name}: {o}", value, hints[known[o]]) for o, value in options.items()})
+    except (NameError, AttributeError):  # a name that only a type checker imports
+        hints = {}
+    found = []
+    for field in dataclasses.fields(cls):
+        default = field.default
+        if field.default_factory is not dataclasses.MISSING:
+            default = field.default_factory()
+        elif default is dataclasses.MISSING:
+            default = REQUIRED
+        key, text = field.metadata.get("key", field.name), field.metadata.get("help", "")
+        if field.init:
+            found.append(Option(key, field.name, hints.get(field.name, Any), default, text))
+    return found
 
 
 def coerced(where: str, value: Any, hint: Any) -> Any:
-    """`value` as the type `hint` asks for: an integer is a fine float, a string or a bool is not."""
-    kinds = typing.get_args(hint) or (hint,)
+    """`value` as the type `hint` asks for: an integer is a fine float, a string or a bool is not.
+
+    Hints other than bool, int, float, str, Literal and their unions are left to the entry.
+    """
+    union = typing.get_origin(hint) in (None, types.UnionType, typing.Union, Literal)
+    kinds = (typing.get_args(hint) if union else ()) or (hint,)
+    if any(typing.get_origin(kind) not in (None, Literal) or kind in (Any, REQUIRED) for kind in kinds):
+        return value
+    if any(isinstance(kind, type) and kind not in _PLAIN for kind in kinds):
+        return value
     if isinstance(value, np.generic):  # a value out of np.arange is as good as any
         value = value.item()
     if value is None and type(None) in kinds:
@@ -99,16 +288,3 @@ def at_least(where: str, value: float, bound: float, *, strictly: bool = False) 
 def below(where: str, value: float, bound: float, *, least: float = 0.0) -> None:
     if not least <= value < bound:
         raise AdafedError(f"{where} is {value}; it must be at least {least:g} and less than {bound:g}")
-
-
-def options(entry: Any) -> dict[str, Any]:
-    """Every option of an entry as it was made, defaults too."""
-    return {field.metadata.get("key", field.name): getattr(entry, field.name) for field in dataclasses.fields(entry)}
-
-
-def described(entry: Any) -> str:
-    """The name and the options that differ from their defaults: `adafed(gamma=5.0)`."""
-    changed = [
-        f"{f.name}={getattr(entry, f.name)}" for f in dataclasses.fields(entry) if getattr(entry, f.name) != f.default
-    ]
-    return f"{entry.name}({', '.join(changed)})" if changed else str(entry.name)

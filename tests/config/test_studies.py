@@ -74,7 +74,7 @@ def test_settings_have_the_last_word_but_on_the_seed_of_a_run() -> None:
         ({"study": {"columns": "mean"}}, "study.columns = 'mean'; it must be a list of measures"),
         ({"study": {"columns": [["mean"]]}}, "study.columns = [['mean']]; it must be a list of measures"),
         ({"study": {"columns": ["speed"]}}, "study.columns names 'speed'"),
-        ({"methods": {"A": {"rule": {"gamma": -1.0}}}}, "methods.A: adafed: gamma is -1.0"),
+        ({"methods": {"A": {"rule": {"gamma": -1.0}}}}, "methods.A: rule.gamma is -1.0"),
         ({"methods": {"A": {"colour": 1}}}, "methods.A: colour is unknown"),
         ({"methods": 3}, "methods = 3; it must be a table"),
         ({"rounds": 0}, "rounds = 0"),

@@ -13,8 +13,9 @@ from adafed.data import folder as folder_module
 from adafed.data.arrays import ArraysFederation
 from adafed.data.base import Dataset, Federation
 from adafed.data.folder import FolderFederation
-from adafed.data.imported import attribute, from_function
+from adafed.data.function import from_function
 from adafed.errors import AdafedError
+from adafed.imported import attribute
 
 
 def arrays(samples: int = 20, seed: int = 0) -> dict[str, np.ndarray]:
@@ -207,7 +208,7 @@ def test_a_function_may_return_the_clients(here: str) -> None:
         ("mixed", r"inputs differ in shape, \(2,\) and \(3,\)"),
         ("twice", "two clients have the same id"),
         ("ragged", "is not a rectangular array"),
-        ("SEED", "is not a function"),
+        ("SEED", "is int; it must be a function or a class"),
         ("missing", "has no attribute 'missing'"),
     ],
 )

@@ -146,23 +146,27 @@ def test_proportional_shares(total: int, weights: list[int]) -> None:
 
 
 def test_the_table_of_partitioners() -> None:
-    assert names() == ("iid", "dirichlet", "shards", "pathological", "bernoulli", "natural")
+    assert names() == ("bernoulli", "dirichlet", "iid", "natural", "pathological", "shards")
     assert options("dirichlet") == ("clients", "beta", "minimum")
 
 
 @pytest.mark.parametrize(
     ("name", "chosen", "message"),
     [
-        ("random", {"clients": 5}, "partition.name = 'random' is unknown: choose one of iid"),
-        ("iid", {"clients": 5, "beta": 1.0}, "partition.beta is unknown: 'iid' has the options clients"),
-        ("iid", {}, "partition.clients is missing"),
+        (
+            "random",
+            {"clients": 5},
+            "partition.name = 'random' is unknown; there are bernoulli, .*shards, your own as 'module:attribute'$",
+        ),
+        ("iid", {"clients": 5, "beta": 1.0}, "partition.beta is unknown; partition.name = 'iid' has clients$"),
+        ("iid", {}, "partition.clients is missing; partition.name = 'iid' needs it"),
         ("iid", {"clients": 0}, "partition.clients = 0 must be a whole number of at least 1"),
-        ("iid", {"clients": 2.5}, "partition.clients = 2.5"),
-        ("iid", {"clients": True}, "partition.clients = True"),
+        ("iid", {"clients": 2.5}, "partition.clients is 2.5; it must be a whole number"),
+        ("iid", {"clients": True}, "partition.clients is True; it must be a whole number"),
         ("iid", {"clients": 1001}, "partition.clients = 1001 is more than the 1000 samples"),
-        ("dirichlet", {"clients": 5, "beta": 0}, "partition.beta = 0 must be"),
+        ("dirichlet", {"clients": 5, "beta": 0}, "partition.beta = 0.0 must be"),
         ("dirichlet", {"clients": 5, "beta": float("nan")}, "partition.beta = nan"),
-        ("dirichlet", {"clients": 5, "beta": "small"}, "partition.beta = 'small'"),
+        ("dirichlet", {"clients": 5, "beta": "small"}, "partition.beta is 'small'; it must be a number"),
         ("dirichlet", {"clients": 200}, "partition.minimum = 10 is too many for 200 clients .* at most 5 each"),
         ("shards", {"clients": 600, "shards": 2}, "partition.shards = 2 for 600 clients needs 1200 samples"),
         ("shards", {"clients": 5, "shards": 0}, "partition.shards = 0"),

@@ -210,9 +210,9 @@ def test_the_table_of_models() -> None:
 @pytest.mark.parametrize(
     ("name", "shape", "chosen", "message"),
     [
-        ("vgg", IMAGE, {}, "model.name = 'vgg' is unknown: choose one of cnn, logistic, lstm, mlp, resnet18"),
-        ("mlp", IMAGE, {"width": 3}, "model.width is unknown: 'mlp' has the options hidden"),
-        ("logistic", IMAGE, {"hidden": 3}, "model.hidden is unknown: 'logistic' has no options"),
+        ("vgg", IMAGE, {}, "model.name = 'vgg' is unknown; there are cnn, logistic, lstm, mlp, resnet18"),
+        ("mlp", IMAGE, {"width": 3}, "model.width is unknown; model.name = 'mlp' has hidden$"),
+        ("logistic", IMAGE, {"hidden": 3}, "model.hidden is unknown; model.name = 'logistic' has no options"),
         ("mlp", IMAGE, {"hidden": 200}, "model.hidden = 200 must be a list of whole numbers"),
         ("mlp", IMAGE, {"hidden": [200, 0]}, r"model.hidden = \[200, 0\]"),
         ("cnn", (64,), {}, r"takes images of shape \(channels, height, width\), but the data have \(64,\)"),
@@ -220,7 +220,7 @@ def test_the_table_of_models() -> None:
         ("cnn", IMAGE, {"channels": [32]}, "must be a list of 2 whole numbers"),
         ("cnn", IMAGE, {"dropout": 1.0}, r"model.dropout = 1.0"),
         ("cnn", IMAGE, {"dropout": [0.1, 0.2, 0.3]}, "one or two shares"),
-        ("cnn", IMAGE, {"dense": "big"}, "model.dense = 'big' must be a whole number"),
+        ("cnn", IMAGE, {"dense": "big"}, "model.dense is 'big'; it must be a whole number"),
         ("resnet18", (64,), {}, "model.name = 'resnet18' takes images"),
         ("resnet18", IMAGE, {"stem": "vit"}, "model.stem = 'vit' is unknown: choose one of imagenet, cifar"),
         ("resnet18", IMAGE, {"norm": "layer"}, "model.norm = 'layer' is unknown: choose one of group, batch"),
@@ -274,11 +274,11 @@ def test_a_model_of_the_users_own(module: str) -> None:
 @pytest.mark.parametrize(
     ("spec", "chosen", "message"),
     [
-        ("Net", {"width": 3}, "model.width is unknown: .* has the options input_shape, classes, hidden"),
-        ("ready", {"width": 3}, "model.width is unknown: .* is a ready module"),
-        ("needy", {}, "model.depth is missing"),
-        ("wrong", {}, "made int, not an nn.Module"),
-        ("number", {}, "is int, neither nn.Module nor a function"),
+        ("Net", {"width": 3}, "model.width is unknown; model.name = .* has hidden$"),
+        ("ready", {"width": 3}, "model.width is unknown; model.name = .* is a ready module"),
+        ("needy", {}, "model.depth is missing; model.name = .* needs it"),
+        ("wrong", {}, "made int; it must make an nn.Module"),
+        ("number", {}, "is int; it must be a function or a class"),
         ("nowhere", {}, "has no attribute 'nowhere'"),
     ],
 )

@@ -162,13 +162,13 @@ def test_zero_direction_from_rest_moves_nothing(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "options", "sentence"),
     [
-        ("lamb", {}, "no server optimiser is called 'lamb'; there are adagrad, adam, "),
-        ("sgd", {"nesterov": True}, "sgd has no option 'nesterov'; it has momentum"),
-        ("sgd", {"momentum": 1.0}, "sgd: momentum is 1.0; it must be at least 0 and less than 1"),
-        ("adam", {"beta1": -0.1}, "adam: beta1 is -0.1"),
-        ("yogi", {"beta2": float("nan")}, "yogi: beta2 is nan"),
-        ("adam", {"tau": 0}, "adam: tau is 0.0; it must be a finite number greater than 0"),
-        ("adam", {"bias_correction": 1}, "adam: bias_correction is 1; it must be true or false"),
+        ("lamb", {}, "server.optimizer.name = 'lamb' is unknown; there are adagrad, adam, "),
+        ("sgd", {"nesterov": True}, "server.optimizer.nesterov is unknown; server.optimizer.name = 'sgd' has momentum"),
+        ("sgd", {"momentum": 1.0}, "server.optimizer.momentum is 1.0; it must be at least 0 and less than 1"),
+        ("adam", {"beta1": -0.1}, "server.optimizer.beta1 is -0.1"),
+        ("yogi", {"beta2": float("nan")}, "server.optimizer.beta2 is nan"),
+        ("adam", {"tau": 0}, "server.optimizer.tau is 0.0; it must be a finite number greater than 0"),
+        ("adam", {"bias_correction": 1}, "server.optimizer.bias_correction is 1; it must be true or false"),
     ],
 )
 def test_mistakes_are_told_in_a_sentence(name: str, options: dict[str, Any], sentence: str) -> None:

@@ -60,12 +60,12 @@ def test_theorem_rates(after: float) -> None:
 @pytest.mark.parametrize(
     ("name", "options", "sentence"),
     [
-        ("cosine", {}, r"no rate schedule is called 'cosine'; there are 1/sqrt\(t\), 1/t, constant, step"),
-        ("constant", {"rate": 1}, "constant has no option 'rate'; it has none"),
-        ("1/t", {"after": 0}, "1/t: after is 0.0; it must be a finite number greater than 0"),
-        ("step", {"every": 0}, "step: every is 0; it must be a finite number at least 1"),
-        ("step", {"every": 1.5}, "step: every is 1.5; it must be a whole number"),
-        ("step", {"factor": -1}, "step: factor is -1.0"),
+        ("cosine", {}, r"server.schedule.name = 'cosine' is unknown; there are 1/sqrt\(t\), 1/t, constant, step"),
+        ("constant", {"rate": 1}, "server.schedule.rate is unknown; server.schedule.name = 'constant' has no options"),
+        ("1/t", {"after": 0}, "server.schedule.after is 0.0; it must be a finite number greater than 0"),
+        ("step", {"every": 0}, "server.schedule.every is 0; it must be a finite number at least 1"),
+        ("step", {"every": 1.5}, "server.schedule.every is 1.5; it must be a whole number"),
+        ("step", {"factor": -1}, "server.schedule.factor is -1.0"),
     ],
 )
 def test_mistakes_are_told_in_a_sentence(name: str, options: dict[str, Any], sentence: str) -> None:

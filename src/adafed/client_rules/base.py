@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from adafed.registry import Registry, described, options
+from adafed.registry import Named, Registry, described, options
 from adafed.server_rules import Rule
 from adafed.training.flat_module import FlatModule
 from adafed.training.local import Assignment, BatchGradients, Correction, LocalTrainer, Objective, Samples
@@ -152,7 +152,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class ClientRule:
+class ClientRule(Named):
     """Base of all client rules: a frozen dataclass whose fields are its options.
 
     `summary` is the line that `adafed list client-rules` prints. A rule with a `section` has a table of that name in a
@@ -219,7 +219,7 @@ class ClientRule:
         return described(self)
 
 
-CLIENT_RULES: Registry[ClientRule] = Registry("client rule")
+CLIENT_RULES: Registry[type[ClientRule]] = Registry("client rule", base=ClientRule, name_key="client.rules")
 register = CLIENT_RULES.register
 client_rules = CLIENT_RULES.names
 client_rule = CLIENT_RULES.make

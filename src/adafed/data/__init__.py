@@ -5,7 +5,7 @@ from adafed.data.base import ClientData, Dataset, Federation, Normalisation, Spl
 from adafed.data.embedded import digits
 from adafed.data.federation import IndexedFederation, federate
 from adafed.data.folder import FolderFederation
-from adafed.data.imported import from_function
+from adafed.data.function import from_function
 from adafed.data.synthetic import SyntheticFederation
 
 __all__ = [

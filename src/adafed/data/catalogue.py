@@ -18,6 +18,7 @@ from adafed.data import cifar, cinic, clothing, fashion, femnist, label_noise, s
 from adafed.data.base import Dataset
 from adafed.data.download import Remote, fetch, unpack
 from adafed.errors import AdafedError
+from adafed.registry import offered, signature, unknown_name, unknown_option
 
 
 @dataclass(frozen=True)
@@ -87,8 +88,19 @@ def available(name: str, data_dir: str | Path | None = None) -> bool:
 
 def accepted(name: str) -> tuple[str, ...]:
     """The options of the set's own `load`."""
-    parameters = inspect.signature(_entry(name).load).parameters
-    return tuple(key for key, kind in parameters.items() if kind.kind is kind.KEYWORD_ONLY)
+    return tuple(offered(_entry(name).load, leading=1)[0])
+
+
+def loader(name: str) -> Callable[..., Dataset]:
+    """`load` for one set, with the options that this set has."""
+
+    def loads(*, dir: str | None = None, download: bool = False, **options: Any) -> Dataset:
+        return load(name, dir, download, **options)
+
+    own = [p for p in signature(_entry(name).load).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    shared = [p for p in signature(loads).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    loads.__signature__ = inspect.Signature([*own, *shared])  # type: ignore[attr-defined]  # what `signature` looks at
+    return loads
 
 
 def load(name: str, data_dir: str | Path | None = None, download: bool = False, **options: Any) -> Dataset:
@@ -97,8 +109,7 @@ def load(name: str, data_dir: str | Path | None = None, download: bool = False, 
     known = accepted(name)
     for key in options:
         if key not in known:
-            there = f"it takes {', '.join(known)}" if known else "it takes none"
-            raise AdafedError(f"{name} has no option {key!r}; {there}.")
+            raise unknown_option("data", "data.name", name, key, known)
     verify = bool(options.get("verify", True))
     if entry.base:
         if not label_noise.present(entry.base, root):
@@ -118,7 +129,7 @@ def load(name: str, data_dir: str | Path | None = None, download: bool = False, 
 
 def _entry(name: str) -> Entry:
     if name not in _ENTRIES:
-        raise AdafedError(f"dataset = {name!r} is unknown; take one of {', '.join(names())}.")
+        raise unknown_name("data.name", name, names())
     return _ENTRIES[name]
 
 

@@ -6,7 +6,6 @@ otherwise; `left_out` tells which samples no client owns. The same seed gives th
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -15,8 +14,12 @@ import numpy.typing as npt
 
 from adafed.data.base import Indices
 from adafed.errors import AdafedError
+from adafed.registry import Registry
 
 Seed = int | np.random.Generator
+PARTITIONS: Registry[Callable[..., list[Indices]]] = Registry(
+    "partition", "partition", leading=1, given=("seed", "groups")
+)
 ATTEMPTS = 20  # draws of the Dirichlet proportions before clients that are too small are topped up
 
 
@@ -33,6 +36,7 @@ def checked_seed(seed: int) -> int:
     return int(seed)
 
 
+@PARTITIONS.register("iid")
 def iid(targets: npt.ArrayLike, *, clients: int, seed: Seed) -> list[Indices]:
     """A shuffle cut into equal parts; sizes differ by at most one."""
     samples = len(_labels(targets))
@@ -40,6 +44,7 @@ def iid(targets: npt.ArrayLike, *, clients: int, seed: Seed) -> list[Indices]:
     return [np.sort(part) for part in np.array_split(generator(seed).permutation(samples), clients)]
 
 
+@PARTITIONS.register("dirichlet")
 def dirichlet(
     targets: npt.ArrayLike, *, clients: int, beta: float = 0.5, minimum: int = 10, seed: Seed
 ) -> list[Indices]:
@@ -72,6 +77,7 @@ def dirichlet(
     return _deal(pools, counts)
 
 
+@PARTITIONS.register("shards")
 def shards(targets: npt.ArrayLike, *, clients: int, shards: int = 2, seed: Seed) -> list[Indices]:
     """Samples sorted by label and cut into clients * shards equal runs; each client is dealt `shards` runs."""
     labels, random = _labels(targets), generator(seed)
@@ -89,6 +95,7 @@ def shards(targets: npt.ArrayLike, *, clients: int, shards: int = 2, seed: Seed)
     return [np.sort(np.concatenate([pieces[run] for run in hand])) for hand in dealt]
 
 
+@PARTITIONS.register("pathological")
 def pathological(targets: npt.ArrayLike, *, clients: int, classes: int = 2, seed: Seed) -> list[Indices]:
     """Each client has exactly `classes` classes; clients that share a class share its samples equally.
 
@@ -118,6 +125,7 @@ def pathological(targets: npt.ArrayLike, *, clients: int, classes: int = 2, seed
     return _deal(pools, counts)
 
 
+@PARTITIONS.register("bernoulli")
 def bernoulli(
     targets: npt.ArrayLike, *, clients: int, probability: float = 0.7, alpha: float = 10.0, minimum: int = 2, seed: Seed
 ) -> list[Indices]:
@@ -146,6 +154,7 @@ def bernoulli(
     return _deal(pools, counts)
 
 
+@PARTITIONS.register("natural")
 def natural(groups: npt.ArrayLike | None, *, clients: int | None = None, minimum: int = 1, seed: Seed) -> list[Indices]:
     """One client for each natural owner (writer, role), in the order of their ids.
 
@@ -173,39 +182,52 @@ def natural(groups: npt.ArrayLike | None, *, clients: int | None = None, minimum
     return [parts[i] for i in chosen]
 
 
-PARTITIONERS: Mapping[str, Callable[..., list[Indices]]] = {
-    "iid": iid,
-    "dirichlet": dirichlet,
-    "shards": shards,
-    "pathological": pathological,
-    "bernoulli": bernoulli,
-    "natural": natural,
-}
-
-
 def names() -> tuple[str, ...]:
-    return tuple(PARTITIONERS)
+    return PARTITIONS.names()
 
 
 def options(name: str) -> tuple[str, ...]:
     """The options of one partitioner, as the configuration spells them."""
-    if name not in PARTITIONERS:
-        raise AdafedError(f"partition.name = {name!r} is unknown: choose one of {', '.join(PARTITIONERS)}.")
-    parameters = inspect.signature(PARTITIONERS[name]).parameters.values()
-    return tuple(p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.name != "seed")
+    return tuple(PARTITIONS.options(name))
 
 
 def partition(
     name: str, targets: npt.ArrayLike, groups: npt.ArrayLike | None, chosen: Mapping[str, Any], *, seed: Seed
 ) -> list[Indices]:
-    """The partitioner of that name, with the options of the configuration's [partition] table."""
-    known = options(name)
-    for option in chosen:
-        if option not in known:
-            raise AdafedError(f"partition.{option} is unknown: {name!r} has the options {', '.join(known)}.")
-    if name != "natural" and "clients" not in chosen:
-        raise AdafedError(f"partition.clients is missing: {name!r} needs the number of clients.")
-    return PARTITIONERS[name](groups if name == "natural" else targets, seed=seed, **chosen)
+    """The partitioner of that name, with the options of the configuration's [partition] table.
+
+    One of the user's own, `module:attribute`, is called with the labels, the options, and `seed` and `groups` (the
+    natural owners or None) if it takes them. The seed is a number or a generator, as np.random.default_rng accepts.
+    """
+    labels = groups if name == "natural" else targets
+    made: object = PARTITIONS.call(name, chosen, labels, seed=seed, groups=groups)
+    return _checked(name, made, len(np.asarray(targets)))
+
+
+def _checked(name: str, made: object, samples: int) -> list[Indices]:
+    """Sorted arrays of samples that exist, none of them in two hands."""
+    where = f"partition.name = {name!r}"
+    if not isinstance(made, list | tuple) or not made:
+        got = "no client" if isinstance(made, list | tuple) else type(made).__name__
+        raise AdafedError(f"{where} returned {got}; it must return a list with an array of indices for each client")
+    parts: list[Indices] = []
+    owned = np.zeros(samples, dtype=bool)
+    for client, given in enumerate(made):
+        part = np.asarray(given)
+        if part.ndim != 1 or not (np.issubdtype(part.dtype, np.integer) or not len(part)):
+            raise AdafedError(
+                f"{where} gave client {client} {part.dtype} of shape {part.shape}; it must be one row of whole numbers"
+            )
+        part = np.sort(part.astype(np.int64))
+        if len(part) and not 0 <= part[0] <= part[-1] < samples:
+            wrong = part[0] if part[0] < 0 else part[-1]
+            raise AdafedError(f"{where} gave client {client} sample {wrong}; samples go from 0 to {samples - 1}")
+        twice = part[owned[part]] if len(np.unique(part)) == len(part) else part[:-1][np.diff(part) == 0]
+        if len(twice):
+            raise AdafedError(f"{where} gave sample {twice[0]} twice; a sample must have one owner at most")
+        owned[part] = True
+        parts.append(part)
+    return parts
 
 
 def left_out(parts: Sequence[Indices], samples: int) -> Indices:

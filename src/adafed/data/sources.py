@@ -2,26 +2,41 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Mapping
-from typing import Any, get_type_hints
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from adafed.data import catalogue, selection
 from adafed.data.base import Dataset, Federation
 from adafed.data.embedded import digits
 from adafed.data.federation import federate
 from adafed.data.folder import FolderFederation
-from adafed.data.imported import attribute, from_function
+from adafed.data.function import from_function
 from adafed.data.synthetic import SyntheticFederation
 from adafed.errors import AdafedError
-from adafed.registry import coerced
+from adafed.registry import Registry
 
 DEFAULT_PARTITION: dict[str, Any] = {"name": "dirichlet", "clients": 20, "beta": 0.5}
 
 
+GIVEN = ("validation", "test", "seed", "normalisation")  # what a source is told by the rest of the configuration
+DATA: Registry[Callable[..., Dataset | Federation]] = Registry("data set", "data", given=GIVEN)
+DATA.register("digits")(digits)
+DATA.register("synthetic")(SyntheticFederation)
+DATA.register("folder")(FolderFederation)
+for _name in catalogue.names():
+    DATA.register(_name)(catalogue.loader(_name))
+CLIENTS_GIVEN = ("synthetic", "folder")
+
+
+@DATA.register("function")
+def function(function: str, classes: int | None = None, **options: Any) -> Dataset | Federation:
+    """What `open_federation` does itself, since the user's function may have options called as the given ones are."""
+    return from_function(function, options, classes=classes)
+
+
 def names() -> tuple[str, ...]:
     """All that [data] name can be."""
-    return ("digits", "synthetic", "folder", "function", *catalogue.names())
+    return DATA.names()
 
 
 def open_federation(
@@ -33,22 +48,14 @@ def open_federation(
     """
     options = dict(data)
     name = options.pop("name")
-    fractions = {key: split[key] for key in ("validation", "test")}
-    if name == "synthetic":
+    selecting: dict[str, Any] = {}
+    if name in CLIENTS_GIVEN:
         _given(name, partition, split)
-        options = _checked(name, options, SyntheticFederation, fractions | {"seed": seed})
-        return SyntheticFederation(**options, **fractions, seed=seed)
-    if name == "folder":
-        _given(name, partition, split)
-        folder = options.pop("folder", None)
-        if folder is None:
-            raise AdafedError("data.folder is missing; it must be the folder that holds one npz file for each client")
-        if not isinstance(folder, str):
-            raise AdafedError(f"data.folder = {folder!r}: it must be the path of a folder, as text")
-        options = _checked(name, options, FolderFederation, fractions | {"seed": seed, "folder": folder})
-        return FolderFederation(folder, **options, **fractions, seed=seed)
-    selecting = {key: options.pop(key) for key in selection.KEYS if key in options}
-    dataset = _dataset(name, options, fractions, seed)
+    else:
+        selecting = {key: options.pop(key) for key in selection.KEYS if key in options}
+    told = {"validation": split["validation"], "test": split["test"], "seed": seed}
+    own = name == "function" or ":" in name
+    dataset = _own(name, options, told) if own else DATA.call(name, options, **told)
     if not isinstance(dataset, Dataset):
         if selecting:
             raise AdafedError(f"data.{next(iter(selecting))} has no meaning where the clients are given; leave it out")
@@ -59,29 +66,22 @@ def open_federation(
     return federate(dataset, how.pop("name"), how, seed=seed, **split)
 
 
-def _dataset(name: str, options: dict[str, Any], fractions: Mapping[str, Any], seed: int) -> Dataset | Federation:
-    if name == "digits":
-        return digits(**_checked(name, options, digits, {}))
-    if name == "function":
-        function = options.pop("function", None)
-        if function is None:
-            raise AdafedError("data.function is missing; it must be 'module:function'")
-        classes = options.pop("classes", None)
-        if classes is not None and (isinstance(classes, bool) or not isinstance(classes, int) or classes < 2):
-            raise AdafedError(f"data.classes = {classes!r}: it must be a whole number of at least 2")
-        _check_call(function, options)
-        return from_function(function, options, classes=classes, **fractions, seed=seed)
-    if name not in catalogue.names():
-        raise AdafedError(f"data.name = {name!r} is unknown; there are {', '.join(names())}")
-    known = (*catalogue.accepted(name), "dir", "download")
-    for key in options:
-        if key not in known:
-            raise AdafedError(f"data.{key} is unknown; data.name = {name!r} has {', '.join(known)}")
-    directory = coerced("data.dir", options.pop("dir", None), str | None)
-    download = coerced("data.download", options.pop("download", False), bool)
-    if "verify" in options:
-        coerced("data.verify", options["verify"], bool)
-    return catalogue.load(name, data_dir=directory, download=download, **options)
+def made_by_user(data: str, partition: str | None) -> bool:
+    """Whether functions of the user's, by these names, decide who has which samples."""
+    return data == "function" or ":" in data or ":" in (partition or "")
+
+
+def _own(name: str, options: dict[str, Any], told: Mapping[str, Any]) -> Dataset | Federation:
+    """From the user's function: `name = "function"` and `function = "module:attribute"`, or that as the name."""
+    key, function = ("data.name", name) if ":" in name else ("data.function", options.pop("function", None))
+    if function is None:
+        raise AdafedError("data.function is missing; data.name = 'function' needs it")
+    if not isinstance(function, str):
+        raise AdafedError(f"data.function is {function!r}; it must be 'module:attribute', as text")
+    classes = options.pop("classes", None)
+    if classes is not None and (isinstance(classes, bool) or not isinstance(classes, int) or classes < 2):
+        raise AdafedError(f"data.classes = {classes!r}: it must be a whole number of at least 2")
+    return from_function(function, options, classes=classes, key=key, **told)
 
 
 UNSPLIT = {"mode": "within", "stratified": False, "pool": "all", "limit": None}  # what [split] says of given clients
@@ -96,35 +96,3 @@ def _given(name: str, partition: Mapping[str, Any] | None, split: Mapping[str, A
             )
     if partition is not None:
         raise AdafedError(f"[partition] has no meaning for data.name = {name!r}, whose clients are given; leave it out")
-
-
-def _checked(name: str, options: Mapping[str, Any], maker: Any, reserved: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a [data] table in the types their maker wants; unknown and unfit ones are told by key."""
-    known = [key for key in inspect.signature(maker).parameters if key not in reserved and key != "normalisation"]
-    for key in options:
-        if key not in known:
-            listed = ", ".join(known) or "no options"
-            raise AdafedError(f"data.{key} is unknown; data.name = {name!r} has {listed}")
-    hints = get_type_hints(maker.__init__ if inspect.isclass(maker) else maker)
-    return {key: coerced(f"data.{key}", value, hints[key]) for key, value in options.items()}
-
-
-def _check_call(spec: Any, options: Mapping[str, Any]) -> None:
-    """Whether the user's function can be called with these options."""
-    if not isinstance(spec, str):
-        raise AdafedError(f"data.function = {spec!r}: it must be 'module:function', as text")
-    function = attribute(spec, "data.function")
-    if not callable(function):
-        raise AdafedError(f"data.function = {spec!r} is not a function.")
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except ValueError:  # not written in Python: only the call itself will tell
-        return
-    named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-    known = [p.name for p in named]
-    for key in options:
-        if key not in known and not any(p.kind is p.VAR_KEYWORD for p in parameters):
-            raise AdafedError(f"data.{key} is unknown; {spec} takes {', '.join(known) or 'no options'}")
-    for p in named:
-        if p.default is p.empty and p.name not in options:
-            raise AdafedError(f"data.{p.name} is missing; {spec} needs it")

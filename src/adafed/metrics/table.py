@@ -13,6 +13,7 @@ from numbers import Real
 import numpy.typing as npt
 
 from adafed.errors import AdafedError
+from adafed.imported import attribute
 from adafed.metrics import formulas
 from adafed.metrics.formulas import Vector, checked, checked_accuracies, checked_sizes
 
@@ -152,7 +153,6 @@ def _accuracy(evaluated: Evaluated, client: str) -> float | None:
 
 
 def _imported(spec: str, where: str) -> object:
-    from adafed.data.imported import attribute  # a room above: imported for a measure of the user's alone
 
     found: object = attribute(spec, where)
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from adafed.errors import AdafedError
-from adafed.models.registry import image, register, whole, wholes
+from adafed.models.base import image, register, whole, wholes
 
 
 @register("cnn")

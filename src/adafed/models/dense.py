@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from torch import nn
 
-from adafed.models.registry import register, wholes
+from adafed.models.base import register, wholes
 
 
 @register("logistic")

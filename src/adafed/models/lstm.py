@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from adafed.errors import AdafedError
-from adafed.models.registry import register, whole
+from adafed.models.base import register, whole
 
 
 class CharacterLSTM(nn.Module):

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from adafed.errors import AdafedError
-from adafed.models.registry import choice, image, register, whole
+from adafed.models.base import choice, image, register, whole
 
 Norm = Callable[[int], nn.Module]
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from adafed import models
+from adafed.client_rules import CLIENT_RULES
 from adafed.config import experiments
 from adafed.config.studies import load_study
 from adafed.data import partition, sources
 from adafed.metrics import METRICS
-from adafed.registry import Registry
+from adafed.models import MODELS
+from adafed.registry import REQUIRED, Registry
 from adafed.server.optimizers import OPTIMIZERS
 from adafed.server.schedules import SCHEDULES
 from adafed.server_rules import RULES
+from adafed.server_rules.guards import GUARDS
 
 Listing = tuple[tuple[str, ...], list[tuple[str, ...]]]
 
@@ -23,9 +24,14 @@ def _registered(registry: Registry[Any]) -> Listing:
     rows: list[tuple[str, ...]] = []
     for name in registry.names():
         entry: Any = registry.entry(name)
-        options = ", ".join(f"{f.name}={f.default!r}" for f in dataclasses.fields(entry))
-        rows.append((name, entry.summary, options or "none"))
+        rows.append((name, entry.summary, _options(registry, name)))
     return ("name", "what it does", "options and defaults"), rows
+
+
+def _options(registry: Registry[Any], name: str) -> str:
+    """The options with their defaults; one without a default as its key alone."""
+    found = registry.options(name).values()
+    return ", ".join(o.key if o.default is REQUIRED else f"{o.key}={o.default!r}" for o in found) or "none"
 
 
 def _rules() -> Listing:
@@ -51,11 +57,7 @@ def _partitions() -> Listing:
 
 
 def _models() -> Listing:
-    rows: list[tuple[str, ...]] = []
-    for name in models.names():
-        options = ", ".join(f"{key}={value!r}" for key, value in models.options(name).items())
-        rows.append((name, options or "none"))
-    return ("name", "options and defaults"), rows
+    return ("name", "options and defaults"), [(name, _options(MODELS, name)) for name in MODELS.names()]
 
 
 def _metrics() -> Listing:
@@ -73,6 +75,8 @@ def _experiments() -> Listing:
 
 SUBJECTS: dict[str, Callable[[], Listing]] = {
     "rules": _rules,
+    "client-rules": lambda: _registered(CLIENT_RULES),
+    "guards": lambda: _registered(GUARDS),
     "optimizers": lambda: _registered(OPTIMIZERS),
     "schedules": lambda: _registered(SCHEDULES),
     "data": _data,

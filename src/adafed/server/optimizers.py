@@ -7,33 +7,33 @@ tau = 1e-3, no bias correction, v_0 = 0. State goes in and comes out, so saving 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import torch
 
-from adafed.registry import Registry, at_least, below
+from adafed.registry import Named, Registry, at_least, below
 
 Moments = dict[str, torch.Tensor]
 
 
-class ServerOptimizer(Protocol):
+class ServerOptimizer(Named, ABC):
     """One server step: new parameters and new state from the old ones, the direction and the rate of the round."""
 
-    name: ClassVar[str]
-    summary: ClassVar[str]
-
+    @abstractmethod
     def step(
         self,
         parameters: torch.Tensor,
         direction: torch.Tensor,
         rate: float,
         state: Mapping[str, torch.Tensor],
-    ) -> tuple[torch.Tensor, Moments]: ...
+    ) -> tuple[torch.Tensor, Moments]:
+        """The state that comes in is not changed."""
 
 
-OPTIMIZERS: Registry[ServerOptimizer] = Registry("server optimiser")
+OPTIMIZERS: Registry[type[ServerOptimizer]] = Registry("server optimiser", "server.optimizer", ServerOptimizer)
 optimizers = OPTIMIZERS.names
 optimizer = OPTIMIZERS.make
 
@@ -44,15 +44,14 @@ def _moment(state: Mapping[str, torch.Tensor], key: str, like: torch.Tensor, ini
 
 @OPTIMIZERS.register("sgd")
 @dataclass(frozen=True)
-class SGD:
+class SGD(ServerOptimizer):
     """theta - rate * m with m <- momentum * m + d: heavy ball, FedFA's server momentum in its textbook form."""
 
-    name: ClassVar[str]
     summary: ClassVar[str] = "theta - rate * d, with optional heavy-ball momentum"
     momentum: float = 0.0
 
     def __post_init__(self) -> None:
-        below("sgd: momentum", self.momentum, 1.0)
+        below("server.optimizer.momentum", self.momentum, 1.0)
 
     def step(
         self,
@@ -69,20 +68,19 @@ class SGD:
 
 @OPTIMIZERS.register("fedfa-easyfl")
 @dataclass(frozen=True)
-class EasyFLMomentum:
+class EasyFLMomentum(ServerOptimizer):
     """FedFA's momentum as easyFL's code has it: theta - rate * (d - lr * m), m <- momentum m + (1 - momentum) d.
 
     It *subtracts* the running mean of the steps, a mild anti-momentum. That is what produced the published FedFA rows.
     """
 
-    name: ClassVar[str]
     summary: ClassVar[str] = "FedFA's momentum as easyFL's code has it (opposite sign)"
     momentum: float = 0.5
     lr: float = 0.1
 
     def __post_init__(self) -> None:
-        below("fedfa-easyfl: momentum", self.momentum, 1.0)
-        at_least("fedfa-easyfl: lr", self.lr, 0.0)
+        below("server.optimizer.momentum", self.momentum, 1.0)
+        at_least("server.optimizer.lr", self.lr, 0.0)
 
     def step(
         self,
@@ -96,10 +94,9 @@ class EasyFLMomentum:
 
 
 @dataclass(frozen=True)
-class _Adaptive:
+class _Adaptive(ServerOptimizer):
     """theta - rate * m / (sqrt(v) + tau); the four methods differ in how v moves."""
 
-    name: ClassVar[str]
     beta1: float = 0.9
     beta2: float = 0.99
     tau: float = 1e-3
@@ -107,10 +104,10 @@ class _Adaptive:
     bias_correction: bool = False
 
     def __post_init__(self) -> None:
-        below(f"{self.name}: beta1", self.beta1, 1.0)
-        below(f"{self.name}: beta2", self.beta2, 1.0)
-        at_least(f"{self.name}: tau", self.tau, 0.0, strictly=True)
-        at_least(f"{self.name}: initial", self.initial, 0.0)
+        below("server.optimizer.beta1", self.beta1, 1.0)
+        below("server.optimizer.beta2", self.beta2, 1.0)
+        at_least("server.optimizer.tau", self.tau, 0.0, strictly=True)
+        at_least("server.optimizer.initial", self.initial, 0.0)
 
     def second_moment(self, second: torch.Tensor, square: torch.Tensor) -> torch.Tensor:
         return self.beta2 * second + (1.0 - self.beta2) * square

@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from math import sqrt
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
-from adafed.registry import Registry, at_least
+from adafed.registry import Named, Registry, at_least
 
 
-class Schedule(Protocol):
+class Schedule(Named, ABC):
     """A factor for each round; the rate is the base rate times it."""
 
-    name: ClassVar[str]
-    summary: ClassVar[str]
+    @abstractmethod
+    def __call__(self, round: int) -> float:
+        """Of round t = 1, 2, ..."""
 
-    def __call__(self, round: int) -> float: ...
 
-
-SCHEDULES: Registry[Schedule] = Registry("rate schedule")
+SCHEDULES: Registry[type[Schedule]] = Registry("rate schedule", "server.schedule", Schedule)
 schedules = SCHEDULES.names
 schedule = SCHEDULES.make
 
 
 @SCHEDULES.register("constant")
 @dataclass(frozen=True)
-class Constant:
-    name: ClassVar[str]
+class Constant(Schedule):
     summary: ClassVar[str] = "the same rate in every round"
 
     def __call__(self, round: int) -> float:
@@ -35,15 +34,14 @@ class Constant:
 
 @SCHEDULES.register("1/t")
 @dataclass(frozen=True)
-class Harmonic:
+class Harmonic(Schedule):
     """sum eta_t diverges and sum eta_t^2 converges: what Theorem 5 (e = 1, GD) asks for. `after` delays the decay."""
 
-    name: ClassVar[str]
     summary: ClassVar[str] = "1/t, or 1/(1 + (t-1)/after): the rate of the theorem on e = 1 GD"
     after: float = 1.0
 
     def __post_init__(self) -> None:
-        at_least("1/t: after", self.after, 0.0, strictly=True)
+        at_least("server.schedule.after", self.after, 0.0, strictly=True)
 
     def __call__(self, round: int) -> float:
         return 1.0 / (1.0 + (round - 1) / self.after)
@@ -51,15 +49,14 @@ class Harmonic:
 
 @SCHEDULES.register("1/sqrt(t)")
 @dataclass(frozen=True)
-class InverseRoot:
+class InverseRoot(Schedule):
     """eta_t -> 0 with a diverging sum: what the theorems on e = 1 SGD and e > 1 GD ask for."""
 
-    name: ClassVar[str]
     summary: ClassVar[str] = "1/sqrt(t): the rate of the theorems on e = 1 SGD and e > 1 GD"
     after: float = 1.0
 
     def __post_init__(self) -> None:
-        at_least("1/sqrt(t): after", self.after, 0.0, strictly=True)
+        at_least("server.schedule.after", self.after, 0.0, strictly=True)
 
     def __call__(self, round: int) -> float:
         return 1.0 / sqrt(1.0 + (round - 1) / self.after)
@@ -67,17 +64,16 @@ class InverseRoot:
 
 @SCHEDULES.register("step")
 @dataclass(frozen=True)
-class Step:
+class Step(Schedule):
     """Multiplied by `factor` every `every` rounds; FedMGDA+'s authors used 0.89 every 100."""
 
-    name: ClassVar[str]
     summary: ClassVar[str] = "multiplied by factor every so many rounds"
     factor: float = 0.89
     every: int = 100
 
     def __post_init__(self) -> None:
-        at_least("step: factor", self.factor, 0.0, strictly=True)
-        at_least("step: every", self.every, 1)
+        at_least("server.schedule.factor", self.factor, 0.0, strictly=True)
+        at_least("server.schedule.every", self.every, 1)
 
     def __call__(self, round: int) -> float:
         return float(self.factor ** ((round - 1) // self.every))

@@ -1,8 +1,7 @@
 """Server rules: one file each. Importing this package registers them all."""
 
 from adafed.server_rules import adafed, afl, fcfc, fedavg, fedfa, fedfv, fedmgda, gifair, qffl, term
-from adafed.server_rules.base import Answer, Facts, Rule
-from adafed.server_rules.registry import RULES, register, rule, rules
+from adafed.server_rules.base import RULES, Answer, Facts, Rule, register, rule, rules
 
 __all__ = [
     "RULES",

@@ -9,8 +9,7 @@ import numpy as np
 
 from adafed.algebra.hulls import affine_point, simplex_point
 from adafed.registry import at_least, one_of
-from adafed.server_rules.base import Answer, Facts, Matrix, Need, Numbers, Rule, Vector
-from adafed.server_rules.registry import register
+from adafed.server_rules.base import Answer, Facts, Matrix, Need, Numbers, Rule, Vector, register
 
 SMALLEST_SHARE = 1e-12  # scale="min" divides by the smallest w: a client with no loss left must not stop the others
 LONGEST = 2.0  # scale="update" lengthens d at most so many times: d has to shrink where there is little left to gain
@@ -57,10 +56,10 @@ class AdaFed(Rule):
     ridge: float = 0.0
 
     def __post_init__(self) -> None:
-        at_least("adafed: gamma", self.gamma, 0.0)
-        at_least("adafed: ridge", self.ridge, 0.0)
-        one_of("adafed: scale", self.scale, ("mean", "update", "min", "paper"))
-        one_of("adafed: hull", self.hull, ("affine", "simplex"))
+        at_least("rule.gamma", self.gamma, 0.0)
+        at_least("rule.ridge", self.ridge, 0.0)
+        one_of("rule.scale", self.scale, ("mean", "update", "min", "paper"))
+        one_of("rule.hull", self.hull, ("affine", "simplex"))
 
     @property
     def needs(self) -> frozenset[Need]:

@@ -8,8 +8,7 @@ import numpy as np
 
 from adafed.algebra.simplex import project_to_simplex
 from adafed.registry import at_least
-from adafed.server_rules.base import Answer, Facts, Need, Numbers, Rule, client_key
-from adafed.server_rules.registry import register
+from adafed.server_rules.base import Answer, Facts, Need, Numbers, Rule, client_key, register
 
 LARGEST_GAIN = 1e300
 
@@ -32,7 +31,7 @@ class AFL(Rule):
     step: float = 0.1
 
     def __post_init__(self) -> None:
-        at_least("afl: step", self.step, 0.0)
+        at_least("rule.step", self.step, 0.0)
 
     @property
     def needs(self) -> frozenset[Need]:

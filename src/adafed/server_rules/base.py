@@ -1,4 +1,4 @@
-"""What a server rule is: K small facts in, K coefficients out.
+"""What a server rule is: K small facts in, K coefficients out; and the rules by name.
 
 A rule never sees the updates. It sees the facts below, among them (if it asks) the Gram matrix of the updates, and
 answers with coefficients y; the direction is d = sum of y_k g_k and the new model is theta - eta_t d.
@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from adafed.errors import AdafedError
-from adafed.registry import described, options
+from adafed.registry import Named, Registry, described, options
 
 Vector = npt.NDArray[np.float64]
 Matrix = npt.NDArray[np.float64]
@@ -89,15 +89,14 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Rule(ABC):
+class Rule(Named, ABC):
     """Base of all rules: a frozen dataclass whose fields are its options.
 
-    `summary` is the line that `adafed list` prints. `degree` is the power of c by which d grows when every update is
-    multiplied by c (None: no such law). `grid` holds the values the paper searched, for `adafed tune`.
+    `name` is what it is registered under, or `module:attribute`. `summary` is the line that `adafed list` prints.
+    `degree` is the power of c by which d grows when every update is multiplied by c (None: no such law). `grid` holds
+    the values the paper searched, for `adafed tune`.
     """
 
-    name: ClassVar[str]
-    summary: ClassVar[str]
     degree: ClassVar[int | None] = 1
     presets: ClassVar[dict[str, dict[str, Any]]] = {}
     grid: ClassVar[dict[str, tuple[float, ...]]] = {}
@@ -124,3 +123,26 @@ class Rule(ABC):
 
     def __str__(self) -> str:
         return described(self)
+
+
+RULES: Registry[type[Rule]] = Registry("rule", "rule", Rule)
+register = RULES.register
+
+
+def rules() -> tuple[str, ...]:
+    """The names of all registered rules."""
+    return RULES.names()
+
+
+def rule(name: str, *, preset: str | None = None, **options: Any) -> Rule:
+    """The rule called `name`, with its options; a rule of your own may be named `module:attribute`.
+
+    `preset` picks a named set of options, which `options` may override.
+    """
+    if preset is not None:
+        presets = RULES.entry(name).presets
+        if preset not in presets:
+            known = ", ".join(map(repr, presets)) or "none"
+            raise AdafedError(f"rule.preset = {preset!r} is unknown; rule.name = {name!r} has {known}")
+        options = presets[preset] | options
+    return RULES.make(name, **options)

@@ -10,8 +10,7 @@ import numpy as np
 from adafed.algebra.hulls import simplex_point
 from adafed.errors import AdafedError
 from adafed.registry import at_least
-from adafed.server_rules.base import Answer, Facts, Need, Numbers, Rule
-from adafed.server_rules.registry import register
+from adafed.server_rules.base import Answer, Facts, Need, Numbers, Rule, register
 
 
 @register("fcfc")
@@ -32,11 +31,11 @@ class FCFC(Rule):
     pareto_from: int = 0
 
     def __post_init__(self) -> None:
-        at_least("fcfc: delta", self.delta, 0.0, strictly=True)
+        at_least("rule.delta", self.delta, 0.0, strictly=True)
         if not 0.0 < self.decay <= 1.0:
-            raise AdafedError(f"fcfc: decay is {self.decay}; it must be greater than 0 and at most 1")
-        at_least("fcfc: smallest", self.smallest, 0.0, strictly=True)
-        at_least("fcfc: pareto_from", self.pareto_from, 0)
+            raise AdafedError(f"rule.decay is {self.decay}; it must be greater than 0 and at most 1")
+        at_least("rule.smallest", self.smallest, 0.0, strictly=True)
+        at_least("rule.pareto_from", self.pareto_from, 0)
 
     @property
     def needs(self) -> frozenset[Need]:

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from adafed.server_rules.base import Answer, Facts, Need, Numbers, Rule
-from adafed.server_rules.registry import register
+from adafed.server_rules.base import Answer, Facts, Need, Numbers, Rule, register
 
 
 @register("fedavg")

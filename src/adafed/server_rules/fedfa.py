@@ -9,8 +9,7 @@ import numpy as np
 
 from adafed.errors import AdafedError
 from adafed.registry import at_least, one_of
-from adafed.server_rules.base import Answer, Facts, Need, Numbers, Rule, Vector
-from adafed.server_rules.registry import register
+from adafed.server_rules.base import Answer, Facts, Need, Numbers, Rule, Vector, register
 
 ACCURACY_GUARD, COUNT_GUARD = 1e-6, 1e-5
 
@@ -34,11 +33,11 @@ class FedFA(Rule):
     variant: Literal["paper", "easyfl", "fedlf"] = "paper"
 
     def __post_init__(self) -> None:
-        at_least("fedfa: alpha", self.alpha, 0.0)
-        at_least("fedfa: beta", self.beta, 0.0)
+        at_least("rule.alpha", self.alpha, 0.0)
+        at_least("rule.beta", self.beta, 0.0)
         if abs(self.alpha + self.beta - 1.0) > 1e-9:
-            raise AdafedError(f"fedfa: alpha + beta is {self.alpha + self.beta:g}; it must be 1")
-        one_of("fedfa: variant", self.variant, ("paper", "easyfl", "fedlf"))
+            raise AdafedError(f"rule.alpha + rule.beta is {self.alpha + self.beta:g}; it must be 1")
+        one_of("rule.variant", self.variant, ("paper", "easyfl", "fedlf"))
 
     @property
     def needs(self) -> frozenset[Need]:

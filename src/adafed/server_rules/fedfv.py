@@ -9,8 +9,7 @@ import numpy as np
 
 from adafed.errors import AdafedError
 from adafed.registry import at_least
-from adafed.server_rules.base import Answer, Facts, Matrix, Need, Numbers, Rule, Vector
-from adafed.server_rules.registry import register
+from adafed.server_rules.base import Answer, Facts, Matrix, Need, Numbers, Rule, Vector, register
 
 CANCELLED = 1e-7  # of the length of its terms: a sum's squared length is known to 1e-16 of theirs squared
 
@@ -33,8 +32,8 @@ class FedFV(Rule):
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.alpha <= 1.0:
-            raise AdafedError(f"fedfv: alpha is {self.alpha}; it must be between 0 and 1")
-        at_least("fedfv: tau", self.tau, 0)
+            raise AdafedError(f"rule.alpha is {self.alpha}; it must be between 0 and 1")
+        at_least("rule.tau", self.tau, 0)
 
     @property
     def needs(self) -> frozenset[Need]:

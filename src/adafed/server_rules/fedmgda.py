@@ -9,8 +9,7 @@ import numpy as np
 
 from adafed.algebra.hulls import boxed_simplex_point, simplex_point
 from adafed.registry import at_least, one_of
-from adafed.server_rules.base import Answer, Facts, Need, Numbers, Rule
-from adafed.server_rules.registry import register
+from adafed.server_rules.base import Answer, Facts, Need, Numbers, Rule, register
 
 
 @register("fedmgda+")
@@ -30,8 +29,8 @@ class FedMGDA(Rule):
     prior: Literal["uniform", "size"] = "uniform"
 
     def __post_init__(self) -> None:
-        at_least("fedmgda+: epsilon", self.epsilon, 0.0)
-        one_of("fedmgda+: prior", self.prior, ("uniform", "size"))
+        at_least("rule.epsilon", self.epsilon, 0.0)
+        one_of("rule.prior", self.prior, ("uniform", "size"))
 
     @property
     def needs(self) -> frozenset[Need]:

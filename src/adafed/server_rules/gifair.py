@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from adafed.errors import AdafedError
-from adafed.server_rules.base import Answer, Facts, Need, Numbers, Rule
-from adafed.server_rules.registry import register
+from adafed.server_rules.base import Answer, Facts, Need, Numbers, Rule, register
 
 
 @register("gifair")
@@ -25,7 +24,7 @@ class GIFAIR(Rule):
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.c < 1.0:
-            raise AdafedError(f"gifair: c is {self.c}; it must be at least 0 and less than 1")
+            raise AdafedError(f"rule.c is {self.c}; it must be at least 0 and less than 1")
 
     @property
     def needs(self) -> frozenset[Need]:

@@ -8,8 +8,7 @@ import numpy as np
 
 from adafed.errors import AdafedError
 from adafed.registry import at_least
-from adafed.server_rules.base import Answer, Facts, Need, Numbers, Rule
-from adafed.server_rules.registry import register
+from adafed.server_rules.base import Answer, Facts, Need, Numbers, Rule, register
 
 SMALLEST_LOSS = 1e-10  # the guard of the published code: F^(q-1) has a pole at 0 for q < 1
 
@@ -31,9 +30,9 @@ class QFFL(Rule):
     lr: float | None = None
 
     def __post_init__(self) -> None:
-        at_least("qffl: q", self.q, 0.0)
+        at_least("rule.q", self.q, 0.0)
         if self.lr is not None:
-            at_least("qffl: lr", self.lr, 0.0, strictly=True)
+            at_least("rule.lr", self.lr, 0.0, strictly=True)
 
     @property
     def needs(self) -> frozenset[Need]:

@@ -8,8 +8,7 @@ from typing import Literal
 import numpy as np
 
 from adafed.registry import at_least, one_of
-from adafed.server_rules.base import Answer, Facts, Need, Numbers, Rule
-from adafed.server_rules.registry import register
+from adafed.server_rules.base import Answer, Facts, Need, Numbers, Rule, register
 
 
 @register("term")
@@ -29,8 +28,8 @@ class TERM(Rule):
     variant: Literal["softmax", "reference"] = "softmax"
 
     def __post_init__(self) -> None:
-        at_least("term: t", self.t, -np.finfo(float).max)
-        one_of("term: variant", self.variant, ("softmax", "reference"))
+        at_least("rule.t", self.t, -np.finfo(float).max)
+        one_of("rule.variant", self.variant, ("softmax", "reference"))
 
     @property
     def needs(self) -> frozenset[Need]:

@@ -523,7 +523,7 @@ def test_a_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"rule": "fedmean"}, "no rule is called 'fedmean'"),
+        ({"rule": "fedmean"}, "rule.name = 'fedmean' is unknown"),
         ({"server_lr": 0.0}, "server_lr is 0.0"),
         ({"server_lr": float("inf")}, "server_lr is inf"),
         ({"seed": -1}, "seed is -1"),

@@ -137,8 +137,8 @@ class Workers:
                     )
                 if answer["checksum"] not in (None, station.federation.checksum):
                     raise AdafedError(
-                        "data.function gave other samples to a worker process than to this one; it must return the "
-                        "same each time it is called, so give its random numbers a fixed seed"
+                        f"data.name = {config.data.name!r} gave other samples to a worker process than to this one; "
+                        "your function must return the same each time, so give its random numbers a fixed seed"
                     )
                 assert connection.closed is False
         except BaseException:

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from adafed.config.sections import config_from
+from adafed.data.sources import made_by_user
 from adafed.engines.local.messages import decode, encode, unit_from_json
 from adafed.engines.local.shared_memory import attach
 from adafed.engines.station import Station
@@ -35,7 +36,9 @@ def serve(connection: Connection) -> None:
         connection.send_bytes(encode({"error": str(error)}))
         return
     # Files are the same for everybody who reads them; what a function makes may differ from call to call.
-    made = station.federation.checksum if station.config.data.name == "function" else None
+    data, partition = station.config.data, station.config.partition
+    own = made_by_user(data.name, None if partition is None else partition.name)
+    made = station.federation.checksum if own else None
     connection.send_bytes(encode({"ready": os.getpid(), "clients": len(station.federation.ids), "checksum": made}))
     while True:
         message = decode(connection.recv_bytes())

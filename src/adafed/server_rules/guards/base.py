@@ -10,10 +10,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 from adafed.errors import AdafedError
-from adafed.registry import Registry, described, options
+from adafed.registry import Named, Registry, described, options
 from adafed.server_rules.base import Facts, Need, Vector
 
 MAY_NEED = frozenset({"losses", "sizes", "accuracies", "norms", "gram"})
@@ -35,14 +35,8 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Guard(ABC):
+class Guard(Named, ABC):
     """Base of all guards: a frozen dataclass whose fields are its options. `summary` is a line for lists."""
-
-    name: ClassVar[str]
-    summary: ClassVar[str] = ""
-
-    def __init_subclass__(cls) -> None:
-        cls.name = cls.__dict__.get("name", cls.__name__)  # until it is registered
 
     @property
     def needs(self) -> frozenset[Need]:
@@ -64,7 +58,7 @@ class Guard(ABC):
         return described(self)
 
 
-GUARDS: Registry[Guard] = Registry("guard")
+GUARDS: Registry[type[Guard]] = Registry("guard", base=Guard, name_key="guards.use")
 
 
 def guards_from(entries: Sequence[tuple[str, dict[str, Any]]]) -> tuple[Guard, ...]:

@@ -1,0 +1,37 @@
+"""People's own code, named `module:attribute` in a configuration."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Any
+
+from adafed.errors import AdafedError
+
+
+def attribute(spec: str, key: str) -> Any:
+    """What `module:attribute` names; modules in the current directory count, as with `python -m`.
+
+    `key` is the configuration's key, for the message when there is no such thing.
+    """
+    module_name, colon, path = spec.partition(":")
+    if not (colon and module_name and path):
+        raise AdafedError(f"{key} = {spec!r} must have the form 'module:attribute'.")
+    here = os.getcwd()
+    if "" not in sys.path and here not in sys.path:
+        sys.path.insert(0, here)
+        importlib.invalidate_caches()
+    try:
+        found: Any = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (module_name + ".").startswith(error.name + "."):
+            raise AdafedError(f"{key} = {spec!r}: there is no module {module_name!r} to import.") from error
+        raise AdafedError(f"{key} = {spec!r}: {module_name} imports {error.name!r}, which is missing.") from error
+    except Exception as error:
+        raise AdafedError(f"{key} = {spec!r}: importing {module_name} raised {error!r}.") from error
+    for name in path.split("."):
+        if not hasattr(found, name):
+            raise AdafedError(f"{key} = {spec!r}: {module_name} has no attribute {path!r}.")
+        found = getattr(found, name)
+    return found
