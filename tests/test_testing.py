@@ -11,7 +11,7 @@ import pytest
 from adafed import Facts, Rule
 from adafed.server_rules import Answer
 from adafed.server_rules.base import Need, Numbers
-from adafed.testing import PROPERTIES, check_rule
+from adafed.testing.server_rules import PROPERTIES, check_rule
 
 
 @dataclass(frozen=True)

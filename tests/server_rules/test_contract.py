@@ -12,7 +12,7 @@ import torch
 
 import adafed
 from adafed import testing
-from adafed.testing import Call, cohort, needed, same
+from adafed.testing.server_rules import Call, cohort, needed, same
 
 # Options that take a rule through its branches; a rule that is not listed runs with its defaults.
 OPTIONS: dict[str, list[dict[str, Any]]] = {

@@ -30,7 +30,7 @@ class FedDyn(ClientRule):
     alpha: float = 0.1
 
     def __post_init__(self) -> None:
-        at_least("feddyn: alpha", self.alpha, 0.0, strictly=True)
+        at_least("feddyn.alpha", self.alpha, 0.0, strictly=True)
 
     def plan(self, setting: Setting) -> Plan:
         return _Agreement(self.alpha, setting.clients)

@@ -19,7 +19,7 @@ class FedProx(ClientRule):
     mu: float = 0.1
 
     def __post_init__(self) -> None:
-        at_least("fedprox: mu", self.mu, 0.0)
+        at_least("fedprox.mu", self.mu, 0.0)
 
     def begin(self, visit: Visit) -> Begun:
         return Begun(pull=self.mu)

@@ -26,7 +26,7 @@ class Mixup(ClientRule):
     a: float = 1.0
 
     def __post_init__(self) -> None:
-        at_least("mixup: a", self.a, 0.0, strictly=True)
+        at_least("mixup.a", self.a, 0.0, strictly=True)
 
     def samples(self, data: Samples, orders: Orders) -> Samples:
         if not data.inputs.is_floating_point():
