@@ -62,8 +62,7 @@ def run(
     study = load_study(experiment, profile)
     config = study.config(method, seed, [*(settings or []), *workers_setting(workers)])
     directory = out or Path("runs") / config.name / f"{(method or label(config)).replace('/', '-')}-seed-{config.seed}"
-    if nodes is not None and engine is not Engine.flower:
-        raise AdafedError(f"--nodes {nodes} has no meaning without --engine flower; leave it out")
+    _require_flower(nodes, engine)
     if (directory / "run.json").exists() and (directory / "config.toml").exists() and not go_on:
         raise AdafedError(f"{directory} holds a run already; adafed resume {directory}, or choose another with --out")
     if engine is Engine.flower:
@@ -77,15 +76,27 @@ def resume(
     rounds: Annotated[int | None, typer.Option(min=1, help="Train to this round instead.")] = None,
     workers: Workers = None,
     quiet: Quiet = False,
+    nodes: Annotated[int | None, typer.Option(min=1, help="Flower's nodes. Default: one a client.")] = None,
 ) -> None:
-    """Go on with a run that was stopped or killed."""
+    """Go on with a run that was stopped or killed, on the engine it was begun with."""
     from adafed.config.sections import load_config
     from adafed.metrics import USUAL
+    from adafed.runs.directory import begun_with
 
     if not (directory / "config.toml").exists():
         raise AdafedError(f"{directory} is not a run directory: it has no config.toml")
     settings = workers_setting(workers) + ([] if rounds is None else [f"rounds={rounds}"])
-    _train(load_config(directory / "config.toml", settings), directory, quiet, USUAL)
+    config, engine = load_config(directory / "config.toml", settings), Engine(begun_with(directory))
+    _require_flower(nodes, engine)
+    if engine is Engine.flower:
+        _train_on_flower(config, directory, nodes, quiet, USUAL)
+    else:
+        _train(config, directory, quiet, USUAL)
+
+
+def _require_flower(nodes: int | None, engine: Engine) -> None:
+    if nodes is not None and engine is not Engine.flower:
+        raise AdafedError(f"--nodes {nodes} has no meaning without --engine flower; leave it out")
 
 
 def show(

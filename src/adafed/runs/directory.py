@@ -228,6 +228,14 @@ class RunDirectory:
         self._superseded = []
 
 
+def begun_with(path: Path) -> str:
+    """The engine of a run: local or flower."""
+    engine = _facts(path / "run.json").get("engine", "local")
+    if engine not in ("local", "flower"):
+        raise AdafedError(f"{path / 'run.json'} names the engine {engine!r}; this adafed has local and flower")
+    return str(engine)
+
+
 def _facts(described: Path) -> dict[str, Any]:
     try:
         facts: dict[str, Any] = json.loads(described.read_text())

@@ -1,0 +1,66 @@
+"""The example of one's own parts: one file outside the package, named in a TOML, on both engines and in the page."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from pretend import PretendGrid
+from typer.testing import CliRunner
+
+import adafed
+from adafed.cli import app
+from adafed.client_rules import client_rule
+from adafed.engines.flower.experiment import experiment_client, run_experiment
+from adafed.engines.local.simulate import Simulation
+from adafed.testing import check_client_rule, check_rule
+
+ROOT = Path(__file__).parents[3]
+EXAMPLE = ROOT / "examples" / "own"
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for file in ("mine.py", "experiment.toml"):
+        shutil.copy(EXAMPLE / file, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+    monkeypatch.delitem(sys.modules, "mine", raising=False)
+    return tmp_path
+
+
+def test_both_engines_run_it_to_the_same_bits(here: Path) -> None:
+    config = adafed.load_config(here / "experiment.toml").changed(local={"together": "never"}, run={"workers": 0})
+    with Simulation(config) as simulation:
+        for _ in simulation.rounds():
+            pass
+    grid = PretendGrid(experiment_client(config), 4)
+    there = run_experiment(grid, config, here / "there", nodes=4)
+    assert torch.equal(simulation.state.parameters, there.parameters)
+    with Simulation(config.changed(run={"workers": 2})) as elsewhere:
+        for _ in elsewhere.rounds():
+            pass
+    assert torch.equal(simulation.state.parameters, elsewhere.state.parameters)
+
+
+def test_the_command_line_runs_it_and_shows_its_metric(here: Path) -> None:
+    found = CliRunner().invoke(app, ["run", "experiment.toml", "-q", "--workers", "0", "--out", "run"])
+    assert found.exit_code == 0, found.output
+    assert "best - worst" in found.output
+    assert "mine:ByLoss(power=2.0) + mine:Drifting(lean=0.2)" in found.output
+
+
+def test_its_rules_keep_the_contracts(here: Path) -> None:
+    check_rule(adafed.rule("mine:ByLoss", power=2.0))
+    check_client_rule(client_rule("mine:Drifting", lean=0.2))
+
+
+def test_the_page_shows_the_files_as_they_are() -> None:
+    page, code = (ROOT / "docs" / "own.md").read_text(), (EXAMPLE / "mine.py").read_text()
+    assert (EXAMPLE / "experiment.toml").read_text() in page
+    for block in re.findall(r"^```python fragment\n(.*?)^```", page, re.MULTILINE | re.DOTALL):
+        assert block in code

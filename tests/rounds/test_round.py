@@ -1,0 +1,171 @@
+"""The server's half of a round, without any engine: replies in, the next state and the record out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adafed import optimizer, rule, schedule
+from adafed.client_rules.base import Ask, ClientRule, Plan, Setting, TellingReply, Tensors
+from adafed.rounds.replies import ACCURACY, LOSS, RUNNING, STEPS, Reply
+from adafed.rounds.round import BAD_STATISTICS, Ruled, ServerHalf, improved
+from adafed.server.state import Server
+from adafed.server_rules import Rule
+
+LENGTH = 6
+
+
+def half(name: str = "fedavg", *client_rules: ClientRule, **options: Any) -> ServerHalf:
+    server = Server(rule(name, **options), optimizer("sgd"), schedule("constant"), 0.5)
+    setting = Setting(clients=4, rounds=9, seed=0)
+    ruled = tuple(Ruled(one, one.plan(setting)) for one in client_rules)
+    return ServerHalf(server, name_of=lambda client: f"c{client}", federation=4, client_rules=ruled)
+
+
+def reply(client: int, statistics: Sequence[float] = (), seed: int | None = None, **changes: Any) -> Reply:
+    update = torch.randn(LENGTH, generator=torch.Generator().manual_seed(client if seed is None else seed))
+    numbers = {LOSS: 1.0 + client, RUNNING: 0.5, ACCURACY: 0.5, STEPS: 3.0}
+    return Reply(**{"client": client, "samples": 10 + client, "update": update, "statistics": torch.tensor(statistics),
+                    "numbers": numbers} | changes)  # fmt: skip
+
+
+def test_a_round_moves_the_model_and_tells_all() -> None:
+    side = half()
+    state = side.first_state(torch.zeros(LENGTH), LENGTH)
+    replies = [reply(0), reply(2)]
+    found = side.conclude(state, 1, replies, {1: "did not answer"})
+    mean = (10 * replies[0].update + 12 * replies[1].update) / 22
+    torch.testing.assert_close(found.state.parameters, -0.5 * mean)
+    assert found.state.round == 1
+    assert found.record.server_rate == 0.5
+    assert [one.client for one in found.record.participants] == ["c0", "c1", "c2"]
+    assert [one.dropped for one in found.record.participants] == [None, "did not answer", None]
+    assert [one.steps for one in found.record.participants] == [3, None, 3]
+    assert found.record.participants[0].coefficient == pytest.approx(10 / 22)
+
+
+@pytest.mark.parametrize("name", ["fedavg", "adafed"])
+def test_statistics_are_averaged_by_samples_and_bad_ones_cost_the_round(name: str) -> None:
+    side = half(name)
+    state = side.first_state(torch.zeros(LENGTH + 2), LENGTH)
+    replies = [reply(0, [1.0, 2.0]), reply(1, [float("nan"), 0.0]), reply(3, [3.0, 4.0])]
+    found = side.conclude(state, 1, replies, {})
+    torch.testing.assert_close(
+        found.state.parameters[LENGTH:], (10 * torch.tensor([1.0, 2.0]) + 13 * torch.tensor([3.0, 4.0])) / 23
+    )
+    assert [one.dropped for one in found.record.participants] == [None, BAD_STATISTICS, None]
+    assert found.record.participants[1].coefficient == 0.0
+    assert found.record.participants[1].descent is None
+    without = side.conclude(state, 1, [replies[0], replies[2]], {})
+    assert torch.equal(found.state.parameters, without.state.parameters)
+
+
+def test_nobody_left_changes_nothing_but_the_round() -> None:
+    side = half()
+    state = side.first_state(torch.ones(LENGTH + 1), LENGTH)
+    for replies, told in (([], "nobody"), ([reply(0, [float("inf")])], f"client c0: {BAD_STATISTICS}")):
+        found = side.conclude(state, 1, replies, {}, nobody="nobody")
+        assert torch.equal(found.state.parameters, state.parameters)
+        assert found.state.round == 1
+        assert told in str(found.record.skipped)
+        assert found.record.norm is None
+
+
+@dataclass(frozen=True)
+class Counting(ClientRule):
+    """A plan that uses every hook."""
+
+    summary = "counts"
+    sends = ("seen",)
+    sums = ("seen", "update")
+    keeps = ("something",)
+
+    def plan(self, setting: Setting) -> Plan:
+        return CountingPlan()
+
+
+class CountingPlan(Plan):
+    average = rule("fedavg", weighted=False)
+
+    def fresh(self, length: int) -> Tensors:
+        return {"total": torch.zeros(length), "learned": torch.zeros(1)}
+
+    def server_rule(self, round: int, own: Rule) -> Rule:
+        return self.average if round == 1 else own
+
+    def summed(self, known: Tensors, sums: Tensors) -> tuple[Tensors, torch.Tensor | None]:
+        return known | {"total": known["total"] + sums["seen"]}, 10.0 * sums["update"]
+
+    def learned(self, round: int, known: Tensors, replies: Sequence[TellingReply], ask: Ask) -> Tensors:
+        told = sum(one.told["number"] for one in replies) + sum(one.told["more"] for one in ask([2, 3], known))
+        return known | {"learned": known["learned"] + told}
+
+    def notes(self, round: int, known: Tensors) -> dict[str, Any]:
+        return {"learned": float(known["learned"])}
+
+
+def test_a_client_rule_has_its_sums_its_term_its_questions_and_its_notes() -> None:
+    side = half("fedavg", Counting(), weighted=True)
+    state = side.first_state(torch.zeros(LENGTH), LENGTH)
+    name = Counting.name
+    told = [
+        {"told": {name: {"number": 3}}, "vectors": {f"{name}.seen": torch.full((LENGTH,), float(k))}} for k in (1, 2)
+    ]
+    replies = [reply(k, **more) for k, more in enumerate(told)]
+    asked: list[Any] = []
+
+    def ask(rule_: ClientRule, plan: Plan, clients: Sequence[int], known: Any, after: Any) -> list[TellingReply]:
+        asked.append((rule_, after.round, list(clients)))
+        return [TellingReply(client, {"more": client}) for client in clients]
+
+    found = side.conclude(state, 1, replies, {}, ask=ask)
+    both = replies[0].update + replies[1].update
+    torch.testing.assert_close(found.state.parameters, -0.5 * (both / 2 + 10.0 * both))  # the plan's own average
+    assert found.state.known[f"{name}.total"].tolist() == [3.0] * LENGTH
+    assert found.state.known[f"{name}.learned"].item() == 3 + 3 + 2 + 3
+    assert found.record.notes["learned"] == 11.0
+    assert found.state.kept == {"0": 1, "1": 1}
+    assert asked == [(Counting(), 1, [2, 3])]
+    assert side.rule(2) is side.server.rule
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_vector_that_is_not_finite_is_left_out_of_its_sum(bad: float) -> None:
+    side = half("fedavg", Counting())
+    state = side.first_state(torch.zeros(LENGTH), LENGTH)
+    name = f"{Counting.name}.seen"
+    told: dict[str, Any] = {"told": {Counting.name: {"number": 0}}}
+    replies = [
+        reply(0, vectors={name: torch.full((LENGTH,), bad)}, **told),
+        reply(1, vectors={name: torch.ones(LENGTH)}, **told),
+    ]
+    found = side.conclude(state, 1, replies, {})
+    assert found.state.known[name.replace("seen", "total")].tolist() == [1.0] * LENGTH
+
+
+def test_improvement_counts_the_cohort_that_was_measured() -> None:
+    side = half()
+    record = side.conclude(side.first_state(torch.zeros(LENGTH), LENGTH), 1, [reply(0), reply(1)], {2: "gone"}).record
+    better = improved(record, {"c0": 0.5, "c1": 2.5, "c2": 0.0})
+    assert better.rho == 0.5
+    assert better.mean_decrease == pytest.approx((0.5 - 0.5) / 2)
+    assert [one.stepped for one in better.participants] == [0.5, 2.5, None]
+    assert improved(record, {}).rho is None
+    assert improved(record, {"c0": float("inf"), "c1": 1.0}).rho is None
+
+
+@given(order=st.permutations(range(4)))
+def test_updates_as_one_matrix_or_one_by_one_are_the_same_round(order: list[int]) -> None:
+    side = half("adafed")
+    state = side.first_state(torch.zeros(LENGTH), LENGTH)
+    replies = [reply(k, seed=order[k]) for k in range(4)]
+    apart = side.conclude(state, 1, replies, {})
+    together = side.conclude(state, 1, replies, {}, updates=torch.stack([one.update for one in replies]))
+    assert torch.equal(apart.state.parameters, together.state.parameters)
+    assert apart.record == together.record
