@@ -37,7 +37,8 @@ def test_fragments_are_python(name: str, code: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "text"), [pytest.param(*block, id=block[0]) for block in blocks("toml")])
-def test_toml_blocks_are_valid(name: str, text: str) -> None:
+def test_toml_blocks_are_valid(name: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "examples" / "own"))  # whose parts a page names
     content = tomllib.loads(text)
     if "methods" in content or "study" in content:
         assert study_from(content, name).methods
