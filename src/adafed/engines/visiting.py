@@ -50,6 +50,11 @@ class Visiting:
         """Whether small clients may be trained together."""
         return all(rule.stacks for rule in self.rules)
 
+    @property
+    def sends(self) -> bool:
+        """Whether clients' rows hold more than updates and statistics."""
+        return bool(self._sent)
+
     def pull(self, work: Assignment, data: Samples, received: torch.Tensor) -> float:
         """Of clients trained together."""
         return _objective(self._prepared(work, data, received, {}, {})).pull
@@ -84,8 +89,6 @@ class Visiting:
 
     def sent(self, row: torch.Tensor) -> Tensors:
         """The vectors in a client's row that its rules sent, each named by its rule."""
-        if not self._sent:
-            return {}
         pieces = torch.split(row[self.numbers :], self.model.length)
         return {f"{rule}.{name}": piece for (rule, name), piece in zip(self._sent, pieces, strict=True)}
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import torch
 
@@ -15,8 +16,10 @@ LOSS, AFTER, RUNNING, ACCURACY, STEPS = "loss", "loss-after", "loss-running", "a
 LOSSES = {"before": LOSS, "after": AFTER, "running": RUNNING}
 
 
-@dataclass(frozen=True)
-class Reply:
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+class Reply(NamedTuple):
     """What one client sent that can be used: its update g_k, its BatchNorm statistics (empty where there are none), its
     numbers by name, and what its rules tell and send, by rule. `node` is where it came from, where there are nodes."""
 
@@ -25,8 +28,8 @@ class Reply:
     update: torch.Tensor
     statistics: torch.Tensor
     numbers: Mapping[str, float]
-    told: Mapping[str, Told] = field(default_factory=dict)
-    vectors: Mapping[str, torch.Tensor] = field(default_factory=dict)  # "rule.name"
+    told: Mapping[str, Told] = NOTHING
+    vectors: Mapping[str, torch.Tensor] = NOTHING  # "rule.name"
     node: int = 0
 
     def number(self, key: str) -> float | None:

@@ -105,6 +105,8 @@ class ServerHalf:
 
     def orders(self, state: ServerState, round: int, client: int) -> dict[str, Orders]:
         """What the server tells one client alone, by client rule."""
+        if not self.client_rules:
+            return {}
         found = {one.rule.name: one.plan.orders(round, client, one.rule.own(state.known)) for one in self.client_rules}
         return {name: orders for name, orders in found.items() if orders}
 
@@ -168,7 +170,7 @@ class ServerHalf:
             return None, f"no client is left to aggregate: {told}"
 
         def all_of(key: str) -> list[float | None] | None:
-            values = [reply.number(key) for reply in good]
+            values = [reply.numbers.get(key) for reply in good]
             return None if None in values else values
 
         try:
@@ -234,19 +236,21 @@ class ServerHalf:
         dropped: Mapping[int, str],
     ) -> RoundRecord:
         members = {client: Participant(self.name_of(client), dropped=why) for client, why in missing.items()}
+        coefficients = outcome.coefficients.tolist() if outcome else []
+        rates = outcome.diagnostics.rates.tolist() if outcome else []
         for k, reply in enumerate(replies):
-            name = self.name_of(reply.client)
+            name, number = self.name_of(reply.client), reply.numbers.get
             why = outcome.diagnostics.dropped.get(name) if outcome else dropped.get(k)
             members[reply.client] = Participant(
                 client=name,
                 samples=reply.samples,
                 steps=reply.steps,
-                before=reply.number(LOSS),
-                after=reply.number(AFTER),
-                running=reply.number(RUNNING),
-                accuracy=reply.number(ACCURACY),
-                coefficient=float(outcome.coefficients[k]) if outcome else None,
-                descent=float(outcome.diagnostics.rates[k]) if outcome and not why else None,
+                before=number(LOSS),
+                after=number(AFTER),
+                running=number(RUNNING),
+                accuracy=number(ACCURACY),
+                coefficient=coefficients[k] if outcome else None,
+                descent=rates[k] if outcome and not why else None,
                 dropped=why,
             )
         found = outcome.diagnostics if outcome else None

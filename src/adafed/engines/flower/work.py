@@ -43,8 +43,8 @@ def trained(station: Station, message: Message, context: Context, folder: str | 
             (report,) = station.train(unit, received, row)
             restarted = on_node.restarted
         content[f"update:{client}"] = arrays.record(row[0])
-        sent = station.visiting.sent(row[0])
-        if sent:
+        if station.visiting.sends:
+            sent = station.visiting.sent(row[0])
             content[f"vectors:{client}"] = ArrayRecord({name: Array(one.numpy()) for name, one in sent.items()})
         content[f"metrics:{client}"] = MetricRecord(_numbers(report) | {RESTARTED: int(restarted)})
     return content

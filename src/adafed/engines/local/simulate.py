@@ -16,7 +16,7 @@ from adafed.engines.units import AskUnit, KeptFile, MeasureUnit, Report, TrainUn
 from adafed.rounds.cohort import Sampler
 from adafed.rounds.loop import Asked, Collected, Loop, Wanted
 from adafed.rounds.records import RoundRecord, Scores
-from adafed.rounds.replies import ACCURACY, AFTER, LOSS, RUNNING, STEPS, Reply
+from adafed.rounds.replies import ACCURACY, AFTER, LOSS, NOTHING, RUNNING, STEPS, Reply
 from adafed.rounds.round import ServerHalf
 from adafed.runs.directory import RunDirectory
 from adafed.server.state import ServerState
@@ -110,16 +110,17 @@ class LocalEngine:
 
     def replies(self) -> Collected:
         reports = sorted((one for unit in self.executor.reports() for one in unit), key=lambda report: report.client)
-        model, count, rows = self.station.model, len(reports), self.executor.updates
-        updates = torch.from_numpy(rows.array[:count, : model.length]).unbind(0)
-        statistics = torch.from_numpy(rows.array[:count, model.length : self.station.visiting.numbers]).unbind(0)
+        model, count, rows, visiting = self.station.model, len(reports), self.executor.updates, self.station.visiting
+        sent = torch.from_numpy(rows.array[:count])
+        updates = sent[:, : model.length].unbind(0)
+        statistics: Sequence[torch.Tensor] = [torch.empty(0)] * count
+        if model.statistics:
+            statistics = sent[:, model.length : visiting.numbers].unbind(0)
+        vectors = [visiting.sent(row) for row in sent] if visiting.sends else [NOTHING] * count
         replies = [
-            Reply(
-                report.client, report.samples, updates[k], statistics[k], _numbers(report), report.told,
-                self.station.visiting.sent(rows.tensor[k]),
-            )
+            Reply(report.client, report.samples, updates[k], statistics[k], _numbers(report), report.told, vectors[k])
             for k, report in enumerate(reports)
-        ]  # fmt: skip
+        ]
         return Collected(replies, updates=rows.rows(count, model.length) if count else None)
 
     def measure(self, wanted: Sequence[Wanted], state: ServerState) -> list[list[Scores]]:
@@ -168,9 +169,9 @@ class LocalEngine:
 
 
 def _numbers(report: Report) -> dict[str, float]:
-    numbers = {RUNNING: report.running, STEPS: float(report.steps)}
+    numbers = {RUNNING: report.running, STEPS: report.steps}
     if report.before is not None:
-        numbers |= {LOSS: report.before.loss, ACCURACY: report.before.accuracy}
+        numbers[LOSS], numbers[ACCURACY] = report.before
     if report.after is not None:
         numbers[AFTER] = report.after.loss
     return numbers
