@@ -110,6 +110,6 @@ def test_smoothing_keeps_constants_and_length() -> None:
 
 
 def test_an_unknown_figure_is_told() -> None:
-    with pytest.raises(AdafedError, match=r"no figure; there are"):
+    with pytest.raises(AdafedError, match=r"^figure = 'figure-9' is unknown; there are figure-hull, "):
         figure("figure-9")
     assert all(name.startswith("figure-") for name in FIGURES)

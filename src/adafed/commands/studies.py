@@ -1,32 +1,26 @@
-"""Many runs: the demo, comparisons, hyper-parameter search, and the paper's tables and figures."""
+"""Many runs: the demo, comparisons, and what was kept of them."""
 
 from __future__ import annotations
 
-import os
 import tempfile
-from collections.abc import Mapping, Sequence
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from adafed.commands.many import Jobs, Keep, can_keep, keep_runs, watched
 from adafed.commands.shared import (
     MEASURES,
     Experiment,
     Form,
     Printed,
     Profile,
-    Progress,
     Quiet,
     Seeds,
     Settings,
     Workers,
     console,
-    different,
     errors,
-    numbers_from,
-    print_rows,
     print_table,
     require_known,
     seeds_from,
@@ -35,30 +29,7 @@ from adafed.commands.shared import (
 from adafed.errors import AdafedError
 
 if TYPE_CHECKING:
-    from adafed.config.sections import Config
-    from adafed.config.studies import Study
-    from adafed.rounds.records import RoundRecord
-    from adafed.studies.compare import Run
     from adafed.studies.results import Kept
-
-
-class Target(StrEnum):
-    """What `tune` looks for."""
-
-    mean = "mean"
-    worst_10 = "worst_10"
-    fair = "fair"
-    both = "both"
-
-
-Objective = Annotated[Target, typer.Option(help="What to maximise on the validation split.")]
-Rates = Annotated[str | None, typer.Option(help="Server rates to try, the same for every rule, as in 0.3,1,3.")]
-Rungs = Annotated[
-    str | None,
-    typer.Option(metavar="ROUNDS", help="As in 30,100: all trials to round 30, a third on to 100, a third of it on."),
-]
-Keep = Annotated[Path | None, typer.Option(metavar="FILE", help="Add the evaluations of all runs to a small file.")]
-Jobs = Annotated[int, typer.Option(min=1, help="Runs at a time, each in a process of its own.")]
 
 
 def demo(workers: Workers = None, quiet: Quiet = False) -> None:
@@ -119,31 +90,16 @@ def compare(
     runs = planned(study, seeds_from(seeds, study.seeds), [*(settings or []), *workers_setting(workers)],
                    out or Path("runs") / (study.name if profile is None else f"{study.name}-{profile}"))  # fmt: skip
     told = {"profile": profile} if profile else {}
-    _can_keep(study, keep, told)
+    can_keep(study, keep, told)
     stopped = watched(runs, quiet=quiet, jobs=jobs)
     there = [one for one in runs if (one.directory / "rounds.sqlite").exists()]
     found = [(one.method, summarise(one.directory, columns=study.columns)) for one in there]
     print_table(comparison(study.title or study.name, found, study.columns, tail=tail, notes=study.notes), form)
     if keep is not None:
-        _kept(study, runs, keep, told)
+        keep_runs(study, runs, keep, told)
     if stopped:
         errors.print("stopped; the same command goes on where it was", style="yellow")
         raise typer.Exit(130)
-
-
-def _can_keep(study: Study, path: Path | None, told: dict[str, str]) -> None:
-    """What is wrong with --keep is told before the runs, not after."""
-    from adafed.studies.results import kept_for
-
-    if path is not None:
-        kept_for(path, study.title or study.name, told)
-
-
-def _kept(study: Study, runs: Sequence[Run], path: Path, told: dict[str, str]) -> None:
-    from adafed.studies import results
-
-    results.keep(results.gathered(study.title or study.name, study.columns, runs, told), path)
-    errors.print(f"kept in {path}")
 
 
 def results(
@@ -192,167 +148,3 @@ def _level(text: str, kept: Kept) -> tuple[str, float]:
         there = ", ".join(kept.measures())
         raise AdafedError(f"--reach is {text!r}; it must be one of {there} and a number, as in mean=45")
     return key, level
-
-
-def tune(
-    experiment: Experiment,
-    rule: Annotated[str | None, typer.Option(help="The rule to tune. Default: the experiment's own.")] = None,
-    objective: Objective = Target.worst_10,
-    trials: Annotated[int | None, typer.Option(min=1, help="Pick so many points by Optuna; default: all.")] = None,
-    rungs: Rungs = None,
-    rates: Rates = None,
-    seeds: Annotated[str, typer.Option(help="Seeds for tuning; not the ones you report.")] = "1000",
-    settings: Settings = None,
-    profile: Profile = None,
-    out: Annotated[Path | None, typer.Option(help="Where the trials go. Default: runs/NAME-PROFILE-tune/RULE.")] = None,
-    jobs: Jobs = 1,
-    workers: Workers = None,
-    form: Printed = Form.table,
-    quiet: Quiet = False,
-) -> None:
-    """Search a rule's grid from the paper times one grid of server rates, the same for every rule.
-
-    The choice is made on the validation split. `--objective fair` takes the best worst 10 % within a point
-    of the best mean; with `both` they are two objectives, and the trials that no other beats in both are
-    marked.
-    """
-    from adafed.config.studies import load_study
-
-    study = load_study(experiment, profile)
-    own = [] if rule is None else [f"rule.name={rule}"]
-    config = study.config(None, None, [*own, *(settings or []), *workers_setting(workers)])
-    where = out or Path("runs") / "-".join([study.name, *([profile] if profile else []), "tune"]) / config.rule.name
-    search = _search(objective, rungs, rates, jobs)
-    searched(config, where, search, different(seeds), trials=trials, quiet=quiet, form=form)
-
-
-class Search(NamedTuple):
-    """How to search, as the options say."""
-
-    objective: Target
-    rungs: tuple[int, ...]
-    rates: tuple[float, ...]
-    jobs: int
-
-
-def _search(objective: Target, rungs: str | None, rates: str | None, jobs: int) -> Search:
-    from adafed.studies.tune import RATES
-
-    given = RATES if rates is None else tuple(numbers_from(rates, "--rates", float))
-    steps = () if rungs is None else tuple(numbers_from(rungs, "--rungs", int))
-    return Search(objective, steps, given, jobs)
-
-
-def reproduce(
-    name: Annotated[str | None, typer.Argument(help="A table or figure of the paper; --list shows them.")] = None,
-    listed: Annotated[bool, typer.Option("--list", help="Every table and figure, its data and its cost.")] = False,
-    profile: Annotated[str, typer.Option(help="paper, laptop or another of the experiment's profiles.")] = "laptop",
-    methods: Annotated[list[str] | None, typer.Option("--method", "-m", help="Only these rows. Repeatable.")] = None,
-    seeds: Seeds = None,
-    rounds: Annotated[int | None, typer.Option(min=1, help="Instead of the profile's.")] = None,
-    sweep: Annotated[bool, typer.Option("--gamma-sweep", help="AdaFed for every gamma of the paper's grid.")] = False,
-    tuned: Annotated[str | None, typer.Option("--tune", metavar="METHOD", help="Search the paper's grid.")] = None,
-    objective: Objective = Target.fair,
-    rungs: Rungs = None,
-    rates: Rates = None,
-    data_dir: Annotated[Path | None, typer.Option(help="Where the data sets are. Default: ADAFED_DATA.")] = None,
-    download: Annotated[bool, typer.Option("--download", help="Fetch the data from its publisher.")] = False,
-    verify: Annotated[bool, typer.Option("--verify/--no-verify", help="Insist on the published files.")] = True,
-    settings: Settings = None,
-    jobs: Jobs = 1,
-    workers: Workers = None,
-    out: Annotated[Path | None, typer.Option(help="Where the runs go. Default: runs/reproduce/NAME-PROFILE.")] = None,
-    keep: Keep = None,
-    form: Printed = Form.table,
-    quiet: Quiet = False,
-) -> None:
-    """Run one table or figure of the paper and print our numbers beside the printed ones.
-
-    Printed numbers that cannot be true are marked and explained. The same command goes on where it was stopped.
-    """
-    from adafed.paper import reproduce as work
-
-    if data_dir is not None:
-        os.environ["ADAFED_DATA"] = str(data_dir.expanduser().absolute())
-    if listed or name is None:
-        print_rows("tables and figures; hours for one seed on two cores", *work.listing())
-        return
-    changes = [*(settings or []), *workers_setting(workers)]
-    request = work.Request(name, profile, methods, seeds_from(seeds, ()), rounds, changes, out, sweep, download, verify)
-    if tuned is not None:
-        config, grid, where = work.tuning(request, tuned)
-        search = _search(objective, rungs, rates, jobs)
-        searched(config, where, search, request.seeds or (1000,), grid=grid, quiet=quiet, form=form)
-        return
-    plan = work.planned_for(request)
-    for line in plan.notes:
-        errors.print(line, style="yellow")
-    for part in plan.parts:
-        _can_keep(part.study, keep, {"profile": part.profile})
-    stopped = watched(plan.runs, quiet=quiet, jobs=jobs)
-    for table in plan.tables():
-        print_table(table, form)
-    if keep is not None:
-        for part in plan.parts:
-            _kept(part.study, part.runs, keep, {"profile": part.profile})
-    if stopped:
-        errors.print("stopped; the same command goes on where it was", style="yellow")
-        raise typer.Exit(130)
-    for path in plan.drawn():
-        console.print(str(path))
-
-
-def searched(
-    config: Config,
-    where: Path,
-    search: Search,
-    seeds: Sequence[int],
-    *,
-    grid: Mapping[str, Sequence[float]] | None = None,
-    trials: int | None = None,
-    quiet: bool,
-    form: Form,
-) -> None:
-    """A hyper-parameter search under the display, then its table and the best choice as settings."""
-    from adafed.studies.tune import search_table, tune, written
-
-    with Progress(quiet) as (display, stopped):
-
-        def watch(one: Run, round_: int, record: RoundRecord | None) -> None:
-            display.show(f"{one.method}, seed {one.config.seed}", one.config.rounds, round_, record)
-            if stopped:
-                raise KeyboardInterrupt
-
-        found = tune(
-            config,
-            where,
-            objective=search.objective.value,
-            seeds=seeds,
-            rates=search.rates,
-            grid=grid,
-            trials=trials,
-            rungs=search.rungs,
-            jobs=search.jobs,
-            watch=watch,
-        )
-    print_table(search_table(found, search.objective.value), form)
-    for best in found.best:
-        console.print("  ".join(f"--set {key}={written(value)}" for key, value in best.choice.items()), style="bold")
-
-
-def watched(runs: Sequence[Run], *, quiet: bool, jobs: int) -> bool:
-    """Do the runs under one display. True if Ctrl-C ended it."""
-    from adafed.studies.compare import run_all
-
-    with Progress(quiet) as (display, stopped):
-
-        def watch(one: Run, round_: int, record: RoundRecord | None) -> None:
-            display.show(f"{one.method}, seed {one.config.seed}", one.config.rounds, round_, record)
-            if stopped:
-                raise KeyboardInterrupt
-
-        try:
-            run_all(runs, watch, jobs=jobs)
-        except KeyboardInterrupt:
-            return True
-    return False

@@ -25,6 +25,7 @@ from adafed.engines.units import KeptFile, TrainUnit
 from adafed.errors import AdafedError
 from adafed.rounds.round import ServerHalf
 from adafed.server.state import ServerState
+from adafed.testing.claims import check, claim
 from adafed.training.local import Assignment
 
 ROUNDS = 5  # enough for every client to come twice, and for a stop in the middle
@@ -45,26 +46,19 @@ def check_client_rule(checked: ClientRule | type[ClientRule]) -> None:
     A class is made with its defaults; check a rule once for each set of options that takes another path. A rule with a
     plan of the run must be content with five rounds of four clients.
     """
-    one = checked() if isinstance(checked, type) else checked
-    for name, property_ in CLIENT_PROPERTIES.items():
-        try:
-            property_(one)
-        except AssertionError:
-            raise
-        except Exception as error:
-            raise AssertionError(f"{one}: {name}, but it raised {error!r}") from error
+    check(checked() if isinstance(checked, type) else checked, CLIENT_PROPERTIES)
 
 
 def is_described(rule: ClientRule) -> None:
     """It has a name, a summary and options that lead back to it, through JSON too."""
     told = "is described for people and machines"
-    _claim(rule, told, bool(rule.summary), "its summary is empty; it must say what the rule does")
+    claim(rule, told, bool(rule.summary), "its summary is empty; it must say what the rule does")
     given = json.loads(json.dumps(rule.options()))
     entry = _entry(rule)
     if entry is not None:
         again = CLIENT_RULES.make(rule.name, **given)
-        _claim(rule, told, again == rule, f"its name and options make {again!r} instead of {rule!r}")
-    _claim(rule, told, set(rule.sums) <= {"update", *rule.sends}, "it sums what is neither the update nor sent")
+        claim(rule, told, again == rule, f"its name and options make {again!r} instead of {rule!r}")
+    claim(rule, told, set(rule.sums) <= {"update", *rule.sends}, "it sums what is neither the update nor sent")
 
 
 def finite_output(rule: ClientRule) -> None:
@@ -72,17 +66,17 @@ def finite_output(rule: ClientRule) -> None:
     told = "finite input gives finite output"
     rows, kept, _ = _visited(rule, [0, 1])
     for client, row in rows.items():
-        _claim(rule, told, bool(row.isfinite().all()), f"client {client} sends what is not finite")
+        claim(rule, told, bool(row.isfinite().all()), f"client {client} sends what is not finite")
         for name, one in kept[client].items():
-            _claim(rule, told, bool(one.isfinite().all()), f"{name}, which client {client} keeps, is not finite")
-    _claim(rule, told, bool(_ran(rule).parameters.isfinite().all()), "the model of a run is not finite")
+            claim(rule, told, bool(one.isfinite().all()), f"{name}, which client {client} keeps, is not finite")
+    claim(rule, told, bool(_ran(rule).parameters.isfinite().all()), "the model of a run is not finite")
 
 
 def keeps_and_sends_what_it_says(rule: ClientRule) -> None:
     """What is found in a client's file, and in its row, is what `keeps` and `sends` name."""
     told = "keeps and sends what it says"
     _, kept, _ = _visited(rule, [0])
-    _claim(rule, told, set(kept[0]) == set(rule.keeps), f"keeps names {rule.keeps} and a client kept {sorted(kept[0])}")
+    claim(rule, told, set(kept[0]) == set(rule.keeps), f"keeps names {rule.keeps} and a client kept {sorted(kept[0])}")
 
 
 def order_of_visits_does_not_matter(rule: ClientRule) -> None:
@@ -91,9 +85,9 @@ def order_of_visits_does_not_matter(rule: ClientRule) -> None:
     rows, kept, tells = _visited(rule, [0, 1, 2, 3])
     other_rows, other_kept, other_tells = _visited(rule, [2, 0, 3, 1])
     for client in range(4):
-        _claim(rule, told, torch.equal(rows[client], other_rows[client]), f"client {client} sends another row")
-        _claim(rule, told, _equal(kept[client], other_kept[client]), f"client {client} keeps something else")
-        _claim(rule, told, tells[client] == other_tells[client], f"client {client} tells something else")
+        claim(rule, told, torch.equal(rows[client], other_rows[client]), f"client {client} sends another row")
+        claim(rule, told, _equal(kept[client], other_kept[client]), f"client {client} keeps something else")
+        claim(rule, told, tells[client] == other_tells[client], f"client {client} tells something else")
 
 
 def is_repeatable(rule: ClientRule) -> None:
@@ -134,11 +128,6 @@ CLIENT_PROPERTIES: dict[str, Callable[[ClientRule], None]] = {
     "goes on after a stop to the same bits": goes_on_after_a_stop,
     "gives the same bits in worker processes": works_in_other_processes,
 }
-
-
-def _claim(rule: ClientRule, told: str, holds: object, otherwise: str) -> None:
-    if not holds:
-        raise AssertionError(f"{rule}: {told}, but {otherwise}")
 
 
 def _entry(rule: ClientRule) -> type[ClientRule] | None:
@@ -193,9 +182,9 @@ def _visited(
 
 
 def _same_state(rule: ClientRule, told: str, one: ServerState, other: ServerState) -> None:
-    _claim(rule, told, torch.equal(one.parameters, other.parameters), "the models differ")
-    _claim(rule, told, _equal(one.known, other.known), "what the server knows differs")
-    _claim(rule, told, one.kept == other.kept, "who kept something when differs")
+    claim(rule, told, torch.equal(one.parameters, other.parameters), "the models differ")
+    claim(rule, told, _equal(one.known, other.known), "what the server knows differs")
+    claim(rule, told, one.kept == other.kept, "who kept something when differs")
 
 
 def _equal(one: Tensors, other: Tensors) -> bool:

@@ -17,6 +17,7 @@ from adafed.errors import AdafedError
 from adafed.registry import REQUIRED, offered
 from adafed.server.aggregate import Aggregate, RuleState, aggregate
 from adafed.server_rules import Facts, Rule, rule
+from adafed.testing.claims import check, claim
 
 Call = dict[str, Any]
 """The arguments of `aggregate` for one round."""
@@ -28,14 +29,7 @@ def check_rule(checked: Rule | type[Rule]) -> None:
 
     A class is made with its defaults; check a rule once for each set of options that takes another path.
     """
-    one = checked() if isinstance(checked, type) else checked
-    for name, property_ in PROPERTIES.items():
-        try:
-            property_(one)
-        except AssertionError:
-            raise
-        except Exception as error:
-            raise AssertionError(f"{one}: {name}, but it raised {error!r}") from error
+    check(checked() if isinstance(checked, type) else checked, PROPERTIES)
 
 
 def cohort(seed: int, count: int = 5, length: int = 40, dtype: torch.dtype = torch.float64) -> Call:
@@ -70,9 +64,9 @@ def same(one: torch.Tensor, other: torch.Tensor, tolerance: float = 1e-9) -> boo
 def is_described(rule_: Rule) -> None:
     """It has a name, a summary and options that lead back to it, through JSON too."""
     told = "is described for people and machines"
-    _claim(rule_, told, bool(rule_.summary), "its summary is empty; it must say what the rule does")
-    _claim(rule_, told, str(rule_).startswith(rule_.name), "str() does not begin with its name")
-    _claim(rule_, told, set(rule_.grid) <= set(rule_.options()), "its grid has a key that is no option")
+    claim(rule_, told, bool(rule_.summary), "its summary is empty; it must say what the rule does")
+    claim(rule_, told, str(rule_).startswith(rule_.name), "str() does not begin with its name")
+    claim(rule_, told, set(rule_.grid) <= set(rule_.options()), "its grid has a key that is no option")
     try:
         again = rule(rule_.name, **json.loads(json.dumps(rule_.options())))
         for option, value in [(option, value) for option, values in rule_.grid.items() for value in values]:
@@ -81,7 +75,7 @@ def is_described(rule_: Rule) -> None:
             rule(rule_.name, preset=preset, **_required(rule_))
     except (AdafedError, TypeError, ValueError) as error:
         raise AssertionError(f"{rule_}: {told}, but its name and options do not make it again: {error}") from error
-    _claim(rule_, told, again == rule_, f"its name and options make {again!r} instead of {rule_!r}")
+    claim(rule_, told, again == rule_, f"its name and options make {again!r} instead of {rule_!r}")
 
 
 def single_client(rule: Rule) -> None:
@@ -90,8 +84,8 @@ def single_client(rule: Rule) -> None:
     outcome = aggregate(rule, **call)
     finite(rule, outcome, "one client")
     told = "moves a single client along its update"
-    _claim(rule, told, outcome.coefficients[0] > 0, f"the coefficient is {outcome.coefficients[0]}")
-    _claim(rule, told, same(outcome.direction, outcome.coefficients[0] * call["updates"][0], 1e-14), "d is another")
+    claim(rule, told, outcome.coefficients[0] > 0, f"the coefficient is {outcome.coefficients[0]}")
+    claim(rule, told, same(outcome.direction, outcome.coefficients[0] * call["updates"][0], 1e-14), "d is another")
 
 
 def order_does_not_matter(rule: Rule) -> None:
@@ -123,7 +117,7 @@ def scaling_law(rule: Rule, factors: Iterable[float] = (1e-6, 3.0, 1e6)) -> None
             outcome = aggregate(rule, **call, round=round_, state=state)
             scaled = aggregate(rule, **call | {"updates": factor * call["updates"]}, round=round_, state=other)
             holds = same(outcome.direction, scaled.direction / factor**rule.degree)
-            _claim(rule, f"has degree {rule.degree}", holds, f"updates times {factor:g} move d by another power")
+            claim(rule, f"has degree {rule.degree}", holds, f"updates times {factor:g} move d by another power")
             state, other = outcome.state, scaled.state
 
 
@@ -134,17 +128,17 @@ def is_pure(rule: Rule) -> None:
     call, untouched = cohort(7), cohort(7)
     before = copy.deepcopy(first.state.numbers)
     outcome = aggregate(rule, **call, round=2, state=first.state)
-    _claim(rule, told, first.state.numbers == before, "it changes the state that is passed in")
-    _claim(rule, told, torch.equal(call["updates"], untouched["updates"]), "the updates change")
+    claim(rule, told, first.state.numbers == before, "it changes the state that is passed in")
+    claim(rule, told, torch.equal(call["updates"], untouched["updates"]), "the updates change")
     again = aggregate(rule, **call, round=2, state=first.state)
-    _claim(rule, told, torch.equal(outcome.direction, again.direction), "the same call gives another d")
+    claim(rule, told, torch.equal(outcome.direction, again.direction), "the same call gives another d")
     facts = _facts(call)
     kept = copy.deepcopy(facts)
     one, other = (rule.answer(facts, rule.initial_state()).coefficients for _ in range(2))
-    _claim(rule, told, np.array_equal(one, other), "the same facts and state give another answer")
+    claim(rule, told, np.array_equal(one, other), "the same facts and state give another answer")
     for name in ("losses", "sizes", "accuracies", "norms", "gram"):
         unchanged = np.array_equal(getattr(facts, name), getattr(kept, name))
-        _claim(rule, told, unchanged, f"it changes the {name} that are passed in")
+        claim(rule, told, unchanged, f"it changes the {name} that are passed in")
 
 
 def state_goes_through_json(rule: Rule) -> None:
@@ -157,8 +151,8 @@ def state_goes_through_json(rule: Rule) -> None:
         again = aggregate(rule, **call, round=round_, federation=20, state=restored)
         bits = torch.equal(outcome.direction, again.direction)
         bits = bits and np.array_equal(outcome.coefficients, again.coefficients)
-        _claim(rule, PLAIN_STATE, bits, f"a restored state gives another answer in round {round_}")
-        _claim(rule, PLAIN_STATE, outcome.state.numbers == again.state.numbers, f"round {round_} ends in another state")
+        claim(rule, PLAIN_STATE, bits, f"a restored state gives another answer in round {round_}")
+        claim(rule, PLAIN_STATE, outcome.state.numbers == again.state.numbers, f"round {round_} ends in another state")
         state, restored = outcome.state, _through_json(rule, again.state)
 
 
@@ -215,11 +209,11 @@ def finite(rule: Rule, outcome: Aggregate, case: str) -> None:
     """Every number of an outcome."""
     told, found = "finite input gives finite output", outcome.diagnostics
     kept = [k for k, rate in enumerate(found.rates) if not np.isnan(rate)]
-    _claim(rule, told, bool(outcome.direction.isfinite().all()), f"{case}: the direction is not")
-    _claim(rule, told, bool(np.isfinite(outcome.coefficients).all()), f"{case}: coefficients {outcome.coefficients}")
-    _claim(rule, told, bool(np.isfinite(found.rates[kept]).all()), f"{case}: rates {found.rates}")
-    _claim(rule, told, len(kept) + len(found.dropped) == len(outcome.coefficients), f"{case}: rates {found.rates}")
-    _claim(rule, told, bool(np.isfinite([found.norm, found.mean_norm]).all()), f"{case}: the length of d is not")
+    claim(rule, told, bool(outcome.direction.isfinite().all()), f"{case}: the direction is not")
+    claim(rule, told, bool(np.isfinite(outcome.coefficients).all()), f"{case}: coefficients {outcome.coefficients}")
+    claim(rule, told, bool(np.isfinite(found.rates[kept]).all()), f"{case}: rates {found.rates}")
+    claim(rule, told, len(kept) + len(found.dropped) == len(outcome.coefficients), f"{case}: rates {found.rates}")
+    claim(rule, told, bool(np.isfinite([found.norm, found.mean_norm]).all()), f"{case}: the length of d is not")
     _through_json(rule, outcome.state)
 
 
@@ -253,17 +247,13 @@ def dropped_clients_leave_no_trace(rule: Rule, spoils: Iterable[Callable[[Call],
             outcome = aggregate(rule, **call, round=round_, state=state)
             without = aggregate(rule, **reordered(call, rest), round=round_, state=other)
             found = outcome.diagnostics
-            _claim(rule, told, list(found.dropped) == [call["clients"][2]], f"dropped are {found.dropped}")
-            _claim(
-                rule, told, outcome.coefficients[2] == 0.0 and bool(np.isnan(found.rates[2])), "it has a coefficient"
-            )
+            claim(rule, told, list(found.dropped) == [call["clients"][2]], f"dropped are {found.dropped}")
+            claim(rule, told, outcome.coefficients[2] == 0.0 and bool(np.isnan(found.rates[2])), "it has a coefficient")
             finite(rule, outcome, "a dropped client")
             close = np.allclose(outcome.coefficients[rest], without.coefficients, rtol=1e-12, atol=0.0)
-            _claim(
-                rule, told, close and same(outcome.direction, without.direction, 1e-12), "the others' answer differs"
-            )
+            claim(rule, told, close and same(outcome.direction, without.direction, 1e-12), "the others' answer differs")
             states = outcome.state.numbers == without.state.numbers and outcome.state.memory == without.state.memory
-            _claim(rule, told, states, "the state differs")
+            claim(rule, told, states, "the state differs")
             state, other = outcome.state, without.state
 
 
@@ -272,15 +262,15 @@ def facts_not_needed_change_nothing(rule: Rule) -> None:
     outcome = aggregate(rule, **needed(rule, call))
     others = {"losses": call["losses"][::-1], "sizes": [-1.0] * 5, "accuracies": [2.0, None, 0, 1, 5], "local_lr": -1.0}
     again = aggregate(rule, **call | {fact: values for fact, values in others.items() if fact not in rule.needs})
-    _claim(rule, told, torch.equal(outcome.direction, again.direction), "others change its answer")
-    _claim(rule, told, again.diagnostics.dropped == {}, f"others cost clients the round: {again.diagnostics.dropped}")
+    claim(rule, told, torch.equal(outcome.direction, again.direction), "others change its answer")
+    claim(rule, told, again.diagnostics.dropped == {}, f"others cost clients the round: {again.diagnostics.dropped}")
 
 
 def one_coefficient_for_each_row(rule: Rule) -> None:
     """Clients first, then what the rule remembers."""
     facts = _facts(cohort(0))
     found = np.shape(rule.answer(facts, rule.initial_state()).coefficients)
-    _claim(rule, "answers with one coefficient for each client", found == (5,), f"their shape is {found} for 5 clients")
+    claim(rule, "answers with one coefficient for each client", found == (5,), f"their shape is {found} for 5 clients")
 
 
 PROPERTIES: dict[str, Callable[[Rule], None]] = {
@@ -298,17 +288,12 @@ PROPERTIES: dict[str, Callable[[Rule], None]] = {
 }
 
 
-def _claim(rule: Rule, told: str, holds: object, otherwise: str) -> None:
-    if not holds:
-        raise AssertionError(f"{rule}: {told}, but {otherwise}")
-
-
 def _same_clients(
     rule: Rule, told: str, outcome: Aggregate, shuffled: Aggregate, order: list[int], round_: int
 ) -> None:
     close = np.allclose(shuffled.coefficients, outcome.coefficients[order], rtol=1e-8, atol=1e-11)
-    _claim(rule, told, close, f"in another order, coefficients change in round {round_}")
-    _claim(rule, told, same(outcome.direction, shuffled.direction), f"in another order, d changes in round {round_}")
+    claim(rule, told, close, f"in another order, coefficients change in round {round_}")
+    claim(rule, told, same(outcome.direction, shuffled.direction), f"in another order, d changes in round {round_}")
 
 
 def _facts(call: Call) -> Facts:
@@ -339,6 +324,6 @@ def _through_json(rule: Rule, state: RuleState) -> RuleState:
         numbers, memory = json.loads(json.dumps([state.numbers, state.memory], allow_nan=False))
     except (TypeError, ValueError) as error:
         raise AssertionError(f"{rule}: {PLAIN_STATE}, but its state is not JSON: {error}") from error
-    _claim(rule, PLAIN_STATE, numbers == state.numbers, f"JSON makes {numbers} of its state {state.numbers}")
+    claim(rule, PLAIN_STATE, numbers == state.numbers, f"JSON makes {numbers} of its state {state.numbers}")
     vectors = None if state.vectors is None else torch.from_numpy(state.vectors.numpy().copy())
     return RuleState(numbers, tuple((client, round_) for client, round_ in memory), vectors)

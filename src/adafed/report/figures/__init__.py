@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from adafed.errors import AdafedError
+from adafed.registry import unknown_name
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ FIGURES: dict[str, Figure] = {
 
 def figure(name: str) -> Figure:
     if name not in FIGURES:
-        raise AdafedError(f"{name!r} is no figure; there are {', '.join(FIGURES)}")
+        raise unknown_name("figure", name, FIGURES)
     return FIGURES[name]
 
 
