@@ -27,7 +27,7 @@ def new(
     nodes: Annotated[int | None, typer.Option(min=1, help="Nodes to wait for. Default: one a client.")] = None,
 ) -> None:
     """Write an app that `flwr run` takes, simulated or deployed."""
-    from adafed.config.sections import config_from, merged, parse_settings
+    from adafed.config import config_from, merged, parse_settings
     from adafed.config.studies import load_study
     from adafed.engines.flower.new import new_app
     from adafed.engines.station import open_from

@@ -1,6 +1,7 @@
 """The configuration of an experiment, and studies of several methods: what a TOML file may say."""
 
-from adafed.config.sections import Config, config_from, load_config, merged, parse_settings
+from adafed.config.merging import merged, parse_settings
+from adafed.config.sections import Config, config_from, load_config
 from adafed.config.studies import Study, load_study, study_from
 
 __all__ = [

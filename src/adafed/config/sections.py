@@ -6,7 +6,6 @@ its `name` and its options side by side; the entry itself checks the options.
 
 from __future__ import annotations
 
-import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -19,6 +18,8 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from adafed.client_rules import WITH_KEYS, ClientRule, client_rule
 from adafed.config.experiments import path as experiment_path
+from adafed.config.merging import DEFAULTS, merged, parse_settings
+from adafed.config.sentences import sentence
 from adafed.errors import AdafedError
 from adafed.randomness import Seeds as DerivedSeeds
 from adafed.registry import options
@@ -173,8 +174,6 @@ class RunSection(Section):
 
 SECTIONS = tuple(kind.section for kind in WITH_KEYS if kind.section is not None)  # called as their rules are
 STUDY_SECTIONS = ("methods", "profiles", "variants", "study")
-DEFAULTS = {"data": "digits", "model": "mlp", "rule": "adafed"}
-USUAL_NAMES = DEFAULTS | {"optimizer": "sgd", "schedule": "constant"}  # whose options those without a name are
 
 
 @dataclass(frozen=True)
@@ -320,7 +319,7 @@ def config_from(content: Mapping[str, Any]) -> Config:
     try:
         config = Config.model_validate(content)
     except ValidationError as error:
-        raise AdafedError(_sentence(error)) from None
+        raise AdafedError(sentence(error, Config)) from None
     for key in config.model_extra or {}:
         if key not in SECTIONS:
             raise AdafedError(f"{key} is unknown; the top level has {', '.join([*Config.model_fields, *SECTIONS])}")
@@ -333,78 +332,3 @@ def _completed(section: str, given: Any) -> dict[str, Any]:
     if not isinstance(given, Mapping):
         raise AdafedError(f"{section} = {given!r}: it must be a table with the keys of that section")
     return {key: value for key, value in _with_options(client_rule(section, **given)).items() if key != "name"}
-
-
-def parse_settings(settings: Iterable[str]) -> dict[str, Any]:
-    """`rule.gamma=5` as {"rule": {"gamma": 5}}; the value is TOML, or a bare word taken as a string."""
-    content: dict[str, Any] = {}
-    for setting in settings:
-        key, equals, text = setting.partition("=")
-        parts = key.strip().split(".")
-        if not equals or not all(parts):
-            raise AdafedError(f"--set {setting!r} is not of the form section.key=value, as in rule.gamma=5")
-        try:
-            value = tomllib.loads(f"value = {text}")["value"]
-        except (ValueError, RecursionError):
-            value = text.strip()
-        for part in reversed(parts):
-            value = {part: value}
-        content = merged(content, value)
-    return content
-
-
-def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """`over` on top of `base`, section by section. A section whose `name` changes loses the old entry's options."""
-    result = dict(base)
-    for key, value in over.items():
-        old = result.get(key)
-        if isinstance(old, str) and isinstance(value, Mapping):
-            old = {"name": old}
-        if isinstance(old, Mapping) and isinstance(value, str) and "name" in old:
-            value = {"name": value}
-        if isinstance(old, Mapping) and isinstance(value, Mapping):
-            named_before = old.get("name", USUAL_NAMES.get(key))
-            renamed = "name" in value and named_before is not None and value["name"] != named_before
-            result[key] = dict(value) if renamed else merged(old, value)
-        else:
-            result[key] = value
-    return result
-
-
-def _sentence(error: ValidationError) -> str:
-    """The first complaint, with the key as it stands in the file."""
-    complaints = error.errors(include_url=False)
-    first = complaints[0]
-    parts = _key(first["loc"])
-    key = ".".join(parts) or "the configuration"
-    if first["type"] == "extra_forbidden":
-        section = _section(parts[:-1])
-        known = ", ".join(field.alias or name for name, field in section.model_fields.items()) if section else ""
-        where = f"[{'.'.join(parts[:-1])}]" if parts[:-1] else "the top level"
-        return f"{key} is unknown; {where} has {known}"
-    if first["type"] == "missing":
-        return f"{key} is missing; it must be given"
-    if first["type"] == "value_error":
-        return f"[{key}]: {first['ctx']['error']}"
-    # Of a key that may be of several kinds, each kind has its own complaint.
-    wanted = [one["msg"].removeprefix("Input should be ") for one in complaints if _key(one["loc"]) == parts]
-    wanted = ["a table with the keys of that section" if "dictionary" in text else text for text in wanted]
-    return f"{key} = {first['input']!r}: it must be {' or '.join(dict.fromkeys(wanted))}"
-
-
-def _key(location: tuple[int | str, ...]) -> list[str]:
-    """Without pydantic's own steps: the branches of a union and the validators."""
-    inner = re.compile(r"(function-|constrained-|literal\[|int$|float$|str$|nullable|none)")
-    return [str(part) for part in location if not inner.match(str(part))]
-
-
-def _section(parts: list[str]) -> type[BaseModel] | None:
-    model: type[BaseModel] = Config
-    for part in parts:
-        annotation: Any = model.model_fields[part].annotation if part in model.model_fields else None
-        options = [annotation, *getattr(annotation, "__args__", ())]
-        found = [option for option in options if isinstance(option, type) and issubclass(option, BaseModel)]
-        if not found:
-            return None
-        model = found[0]
-    return model

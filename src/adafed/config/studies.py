@@ -32,7 +32,8 @@ from pathlib import Path
 from typing import Any
 
 from adafed.config.experiments import path as experiment_path
-from adafed.config.sections import STUDY_SECTIONS, Config, config_from, merged, parse_settings
+from adafed.config.merging import merged, parse_settings
+from adafed.config.sections import STUDY_SECTIONS, Config, config_from
 from adafed.errors import AdafedError
 from adafed.metrics import USUAL, metric
 

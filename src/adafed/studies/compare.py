@@ -19,7 +19,8 @@ from threading import current_thread, main_thread
 
 from safetensors import SafetensorError, safe_open
 
-from adafed.config.sections import Config, config_from, load_config, merged, parse_settings
+from adafed.config.merging import merged, parse_settings
+from adafed.config.sections import Config, config_from, load_config
 from adafed.config.studies import Study
 from adafed.engines.local.simulate import simulate
 from adafed.errors import AdafedError

@@ -15,7 +15,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from adafed.config.sections import Config, load_config, parse_settings
+from adafed.config.merging import parse_settings
+from adafed.config.sections import Config, load_config
 from adafed.errors import AdafedError
 from adafed.report.tables import Row, Table, cells, column
 from adafed.runs.directory import require_same

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from adafed import paper
 from adafed.config.experiments import packaged
-from adafed.config.sections import merged
+from adafed.config.merging import merged
 from adafed.config.studies import Study, load_study
 from adafed.data import catalogue
 from adafed.errors import AdafedError
