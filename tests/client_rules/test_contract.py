@@ -135,3 +135,20 @@ def test_what_breaks_the_contract_is_told(rule: type[ClientRule], told: str) -> 
     SEEN.clear()
     with pytest.raises(AssertionError, match=told):
         check_client_rule(rule)
+
+
+@dataclass(frozen=True)
+class Silent(Good):
+    sends = ("vector",)
+
+
+@dataclass(frozen=True)
+class Short(Silent):
+    def end(self, visit: Visit) -> None:
+        visit.send["vector"] = torch.zeros(2)
+
+
+@pytest.mark.parametrize(("rule", "found"), [(Silent, "nothing"), (Short, r"a tensor of shape \(2,\)")])
+def test_what_is_said_to_be_sent_and_is_not_is_told(rule: type[ClientRule], found: str) -> None:
+    with pytest.raises(AssertionError, match=rf"sends 'vector' and put {found} into visit.send; it must be a vector"):
+        check_client_rule(rule)

@@ -70,7 +70,7 @@ class Visiting:
         orders: RuleOrders,
     ) -> tuple[int, float, dict[str, Told]]:  # fmt: skip
         """One client trained: its row written, what it keeps saved. Steps, running loss, and what it tells."""
-        visits = self._prepared(work, data, received, read(kept) if kept else {}, orders)
+        visits = self._prepared(work, data, received, read(kept, self.rules) if kept else {}, orders)
         theta = received[: self.numbers]
         steps, running = self.trainer.train(theta, data, work, _objective(visits))
         self._write(row, theta)
@@ -81,7 +81,7 @@ class Visiting:
                 self.model.receive(trained)
                 visit.steps, visit.trained = steps, trained
                 rule.end(visit)
-            self._write_sent(row, ending)
+        self._write_sent(row, visits)
         if kept is not None and kept.target is not None:
             found = {name: one.cpu() for rule, visit in visits for name, one in rule.named(visit.kept).items()}
             save_tensors(Path(kept.target), found)
@@ -94,7 +94,7 @@ class Visiting:
 
     def personal_model(self, kept: KeptFile) -> torch.Tensor:
         rule = next(rule for rule in self.rules if rule.personalises)
-        return rule.personal_model(rule.own(read(kept)), self.initial)
+        return rule.personal_model(rule.own(read(kept, self.rules)), self.initial)
 
     def _prepared(
         self, work: Assignment, data: Samples, received: torch.Tensor, kept: Tensors, orders: RuleOrders
@@ -131,21 +131,29 @@ class Visiting:
     def _write_sent(self, row: torch.Tensor, ended: Sequence[_Own]) -> None:
         sent = {(rule.name, name): vector for rule, visit in ended for name, vector in visit.send.items()}
         start = self.numbers
-        for key in self._sent:
-            row[start : start + self.model.length] = sent[key]
+        for rule, name in self._sent:
+            vector = sent.get((rule, name))
+            if vector is None or vector.shape != (self.model.length,):
+                found = "nothing" if vector is None else f"a tensor of shape {tuple(vector.shape)}"
+                raise AdafedError(
+                    f"client rule {rule} sends {name!r} and put {found} into visit.send; it must be a vector of the "
+                    f"parameters' length, {self.model.length}"
+                )
+            row[start : start + self.model.length] = vector
             start += self.model.length
 
 
-def read(kept: KeptFile) -> Tensors:
-    """What a client kept, by rule and name."""
+def read(kept: KeptFile, rules: Sequence[ClientRule]) -> Tensors:
+    """What a client kept, by rule and name; nothing before its first round."""
     if kept.source is None:
         return {}
     try:
-        return load_file(kept.source)
+        found = load_file(kept.source)
     except (OSError, SafetensorError):
-        raise AdafedError(
-            f"{kept.source} is missing or damaged: restore it, or begin again in another directory"
-        ) from None
+        found = {}
+    if any(set(rule.keeps) - rule.own(found).keys() for rule in rules):
+        raise AdafedError(f"{kept.source} is missing or damaged: restore it, or begin again in another directory")
+    return found
 
 
 def _objective(visits: Sequence[_Own]) -> Objective:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from flwr.app import MetricRecord
 from pretend import PretendGrid
 from typer.testing import CliRunner
 
@@ -16,6 +17,7 @@ import adafed
 from adafed.cli import app
 from adafed.client_rules import client_rule
 from adafed.engines.flower.experiment import experiment_client, run_experiment
+from adafed.engines.flower.replies import told_of
 from adafed.engines.local.simulate import Simulation
 from adafed.testing import check_client_rule, check_rule
 
@@ -57,6 +59,11 @@ def test_the_command_line_runs_it_and_shows_its_metric(here: Path) -> None:
 def test_its_rules_keep_the_contracts(here: Path) -> None:
     check_rule(adafed.rule("mine:ByLoss", power=2.0))
     check_client_rule(client_rule("mine:Drifting", lean=0.2))
+
+
+def test_a_rule_in_a_package_tells_under_its_own_name() -> None:
+    metrics = MetricRecord({"num-examples": 3, "pkg.mine:Rule.number": 1.5, "fedcorr.losses": [0.5, 1.0]})
+    assert told_of(metrics) == {"pkg.mine:Rule": {"number": 1.5}, "fedcorr": {"losses": [0.5, 1.0]}}
 
 
 def test_the_page_shows_the_files_as_they_are() -> None:

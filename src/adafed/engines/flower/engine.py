@@ -122,9 +122,10 @@ class FlowerEngine:
             if message.has_error():
                 log.warning("round %d: a question of %s was not answered: %s", state.round, rule, message.error.reason)
                 continue
+            node = node_of(message, self.conversation.sent())
             for suffix in suffixes(message):
                 client = client_of(message, suffix)
-                if client in own:
+                if client in own and self.conversation.roster.holders.get(client) == node:
                     found[client] = told_of(message.content.metric_records[f"metrics{suffix}"]).get(rule, {})
         return [(client, found[client]) for client in clients if client in found]
 

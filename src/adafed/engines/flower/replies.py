@@ -116,10 +116,10 @@ def numbers_of(metrics: MetricRecord) -> dict[str, float]:
 
 
 def told_of(metrics: MetricRecord) -> dict[str, Told]:
-    """What clients' rules tell, by rule."""
+    """What clients' rules tell, by rule. A rule of one's own may have dots in its name, what it tells has none."""
     told: dict[str, Told] = {}
     for key, value in metrics.items():
-        rule, dot, name = key.partition(".")
+        rule, dot, name = key.rpartition(".")
         if dot:
             told.setdefault(rule, {})[name] = value
     return told
