@@ -17,7 +17,7 @@ from adafed.config.sections import load_config
 from adafed.data.partition import partition
 from adafed.data.sources import open_federation
 from adafed.registry import options
-from adafed.testing import check_rule
+from adafed.testing.server_rules import check_rule
 
 SOURCE = '''
 from dataclasses import dataclass, field

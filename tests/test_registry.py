@@ -195,7 +195,7 @@ def test_what_is_registered_is_of_its_kind() -> None:
 
 
 def test_functions_are_handed_what_they_take() -> None:
-    shapes: Registry[Any] = Registry("shape", leading=1, given=("seed", "size"))
+    shapes: Registry[Any] = Registry("shape", "shape", leading=1, given=("seed", "size"))
 
     @shapes.register("square")
     def square(side: float, *, seed: int, corners: int = 4, **rest: Any) -> tuple[Any, ...]:
@@ -215,6 +215,26 @@ def test_functions_are_handed_what_they_take() -> None:
     ):
         shapes.call("square", {"seed": 5}, 2.0, seed=1)
     assert shapes.call("math:hypot", {}, 3.0) == 3.0
+
+
+def test_where_entries_have_no_section_an_options_place_is_its_entrys_name() -> None:
+    listed: Registry[Any] = Registry("shape", leading=1, given=("seed",), name_key="drawing.shapes")
+
+    @listed.register("circle")
+    def circle(radius: float, *, width: float, seed: int) -> float:
+        return radius * width
+
+    assert listed.call("circle", {"width": 3}, 2.0, seed=1) == 6.0
+    for chosen, told in (
+        ({"hue": 1}, r"^circle\.hue is unknown; drawing\.shapes = 'circle' has width$"),
+        ({"width": "x"}, r"^circle\.width is 'x'; it must be a number$"),
+        ({"seed": 1}, r"^circle\.seed = 1 follows from the rest of the configuration; leave it out$"),
+        ({}, r"^circle\.width is missing; drawing\.shapes = 'circle' needs it$"),
+    ):
+        with pytest.raises(AdafedError, match=told):
+            listed.arguments("circle", chosen)
+    with pytest.raises(AdafedError, match=r"^drawing\.shapes = 'oval' is unknown; there are circle, your own as"):
+        listed.entry("oval")
 
 
 @pytest.mark.parametrize("name", ["", "a", 3, None])

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from adafed import AdafedError
+from adafed.client_rules import Ditto
 from adafed.config.sections import Config, config_from, load_config, merged, parse_settings
 from adafed.engines.local.simulate import simulate
 from adafed.server_rules import RULES, rule
@@ -55,8 +56,29 @@ MISTAKES: list[tuple[str, str]] = [
     ("[rule]\nname = 'adafed'\ngamma = 'big'", r"^rule\.gamma is 'big'; it must be a number$"),
     ("[rule]\nname = 'adafed'\ngamma = -1", r"^rule\.gamma is -1"),
     ("[rule]\nname = 'adafed'\nhull = 'convex'", r"^rule\.hull is 'convex'; it must be one of 'affine', 'simplex'$"),
-    ("[ditto]\nstrength = 1.0\nlr = 0.0", r"^ditto\.lr = 0\.0: it must be greater than 0$"),
-    ("[ditto]\nlambda = -1.0", r"^ditto\.lambda = -1\.0: it must be greater than or equal to 0$"),
+    ("[ditto]\nstrength = 1.0", r"^ditto\.strength is unknown; client\.rules = 'ditto' has lambda, lr$"),
+    ("[ditto]\nlr = 0.0", r"^ditto\.lr is 0\.0; it must be a finite number greater than 0$"),
+    ("[ditto]\nlambda = -1.0", r"^ditto\.lambda is -1\.0; it must be a finite number at least 0$"),
+    ("[ditto]\nlambda = 'x'", r"^ditto\.lambda is 'x'; it must be a number$"),
+    ("ditto = 3", r"^ditto = 3: it must be a table with the keys of that section$"),
+    ("[fedcorr]\nstages = 3", r"^fedcorr\.stages is unknown; client\.rules = 'fedcorr' has iterations, group, clean_r"),
+    ("[fedcorr]\niterations = 0", r"^fedcorr\.iterations is 0; it must be a finite number at least 1$"),
+    ("[fedcorr]\ngroup = 1.5", r"^fedcorr\.group is 1\.5; it must be a whole number$"),
+    ("[fedcorr]\nclean_rounds = -1", r"^fedcorr\.clean_rounds is -1; it must be a finite number at least 0$"),
+    ("[fedcorr]\nrelabelled = 0.0", r"^fedcorr\.relabelled is 0\.0; it must be a finite number greater than 0$"),
+    (
+        "[client]\nrules = ['fedprux']",
+        r"^client\.rules = 'fedprux' is unknown; there are ditto, fedcorr, feddyn, fedprox",
+    ),
+    (
+        "[client]\nrules = [{name = 'fedprox', mu = -1}]",
+        r"^fedprox\.mu is -1\.0; it must be a finite number at least 0$",
+    ),
+    ("[client]\nrules = [{name = 'fedprox', nu = 1}]", r"^fedprox\.nu is unknown; client\.rules = 'fedprox' has mu$"),
+    (
+        "[ditto]\n[client]\nrules = ['ditto']",
+        r"^client\.rules has 'ditto', which is on already; a rule works once, so leave one out$",
+    ),
     ("[evaluation]\nevery = 0", r"^evaluation\.every = 0: it must be greater than or equal to 1$"),
     ("[run]\nworkers = -1", r"^run\.workers = -1: it must be greater than or equal to 0 or 'auto'$"),
     ("[run]\nworkers = 'many'", r"^run\.workers = 'many': it must be a valid integer or 'auto'$"),
@@ -167,7 +189,8 @@ def test_a_configuration_survives_its_own_file(tmp_path: Path) -> None:
     })  # fmt: skip
     (tmp_path / "experiment.toml").write_text(config.to_toml())
     assert load_config(tmp_path / "experiment.toml") == config
-    assert config.changed(rule={"name": "adafed", "gamma": 2.0}).ditto == config.ditto
+    changed = config.changed(rule={"name": "adafed", "gamma": 2.0})
+    assert changed.parts.client_rules == config.parts.client_rules == (Ditto(0.25),)
 
 
 @pytest.mark.parametrize("name", RULES.names())

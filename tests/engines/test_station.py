@@ -10,7 +10,8 @@ import torch
 
 from adafed import AdafedError
 from adafed.config.sections import Config, config_from, merged
-from adafed.engines.station import COHORTS_KEPT, MeasureUnit, Personal, Station, TrainUnit
+from adafed.engines.station import COHORTS_KEPT, Station
+from adafed.engines.units import AskUnit, KeptFile, MeasureUnit, TrainUnit
 from adafed.training.local import Assignment
 
 
@@ -30,7 +31,7 @@ def work(*clients: int) -> tuple[Assignment, ...]:
 
 def test_rows_are_written_where_they_belong() -> None:
     station = Station(experiment())
-    apart, together = torch.full((2, 6, station.width), 9.0)
+    apart, together = torch.full((2, 6, station.visiting.width), 9.0)
     station.train(TrainUnit(work(1, 2, 3), (4, 0, 2), True, False), station.initial, apart)
     station.train(TrainUnit(work(1, 2, 3), (1, 2, 3), True, False), station.initial, together)
     assert torch.equal(apart[[4, 0, 2]], together[[1, 2, 3]])
@@ -38,18 +39,40 @@ def test_rows_are_written_where_they_belong() -> None:
     assert (together[[0, 4, 5]] == 9.0).all()
 
 
+def test_corrected_labels_are_trained_on_measured_on_and_answered_with() -> None:
+    station = Station(experiment(fedcorr={"iterations": 1, "clean_rounds": 0}, rounds=50))
+    right = station.federation.client(3).train.targets
+    orders = {"fedcorr": {"labels": ((right + 1) % 3).tolist(), "suspected": True}}
+    plain, corrected = torch.zeros(2, 1, station.visiting.width)
+    reports = []
+    for own, row in (({}, plain), (orders, corrected)):
+        (report,) = station.train(TrainUnit(work(3), (0,), True, False, orders=(own,)), station.initial, row)
+        (score,) = station.measure(MeasureUnit((3,), "train", orders=(own,)), station.initial)
+        assert report.before == (score.loss, score.accuracy)
+        assert station.ask(AskUnit(3, "fedcorr", own), station.initial)["labels"] == (
+            orders["fedcorr"]["labels"] if own else right.tolist()
+        )
+        reports.append(report)
+    assert not torch.equal(plain, corrected)
+    assert reports[0].before != reports[1].before
+    assert reports[0].told == {}
+    assert reports[1].told["fedcorr"].keys() == {"dimension", "losses"}
+    (score, plainly) = (station.measure(MeasureUnit((3,), "test", orders=o), station.initial) for o in ((orders,), ()))
+    assert score == plainly
+
+
 def test_a_personal_model_that_is_gone_is_told(tmp_path: Path) -> None:
     station = Station(experiment(ditto={}))
     (tmp_path / "torn.safetensors").write_bytes(b"x")
     for name in ("gone", "torn"):
-        unit = MeasureUnit((0,), "test", (Personal(str(tmp_path / f"{name}.safetensors")),))
+        unit = MeasureUnit((0,), "test", True, (KeptFile(str(tmp_path / f"{name}.safetensors")),))
         with pytest.raises(AdafedError, match=rf"{name}\.safetensors is missing or damaged: restore it"):
             station.measure(unit, station.initial)
 
 
 def test_the_losses_before_and_after_are_those_of_the_models() -> None:
     station = Station(experiment())
-    updates = torch.zeros(3, station.width)
+    updates = torch.zeros(3, station.visiting.width)
     reports = station.train(TrainUnit(work(1, 2, 3), (0, 1, 2), True, True), station.initial, updates)
     for k, report in enumerate(reports):
         for measured, model in ((report.before, station.initial), (report.after, station.initial - updates[k])):
@@ -61,7 +84,7 @@ def test_the_losses_before_and_after_are_those_of_the_models() -> None:
 
 def test_memory_follows_the_cohort_not_the_federation() -> None:
     station = Station(experiment())
-    updates = torch.zeros(1, station.width)
+    updates = torch.zeros(1, station.visiting.width)
     for client in range(50):
         station.train(TrainUnit(work(client), (0,), True, False), station.initial, updates)
     assert len(station._cache) == 2 * COHORTS_KEPT

@@ -9,6 +9,7 @@ import pytest
 
 import adafed
 from adafed import paper
+from adafed.client_rules import Ditto
 from adafed.config.studies import load_study
 from adafed.paper.reproduce import Target, hours, targets
 
@@ -67,8 +68,9 @@ def test_every_row_of_the_paper_is_run_with_its_best_hyper_parameters(target: Ta
             elif row == "AFL":
                 assert config.rule.options["step"] == value
             elif row == "Ditto":
-                assert config.ditto is not None
-                assert config.ditto.strength == value
+                (ditto,) = config.parts.client_rules
+                assert isinstance(ditto, Ditto)
+                assert ditto.strength == value
             elif key == "gamma_c":
                 assert config.local.momentum == value
             elif key == "gamma_s":

@@ -113,7 +113,7 @@ def test_checkpoints_of_nobody_are_refused(tmp_path: Path) -> None:
 
 
 def test_files_that_are_no_runs_are_left_alone(tmp_path: Path) -> None:
-    mine = [tmp_path / name for name in ("personal/diary.txt", "personal/old/1-2.safetensors", "work/.x.1.partial")]
+    mine = [tmp_path / name for name in ("clients/diary.txt", "clients/old/1-2.safetensors", "work/.x.1.partial")]
     mine += [tmp_path / "checkpoints" / "round-of-golf.safetensors", tmp_path / ".notes.partial"]
     for file in mine:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -125,7 +125,7 @@ def test_files_that_are_no_runs_are_left_alone(tmp_path: Path) -> None:
         there.write_text("mine")
     left = [
         tmp_path / "new" / name
-        for name in ("personal/0-9.safetensors", "checkpoints/.round-00000009.safetensors.7.partial")
+        for name in ("clients/0-9.safetensors", "checkpoints/.round-00000009.safetensors.7.partial")
     ]
     for file in left:
         file.write_text("of a killed round")

@@ -30,7 +30,7 @@ import json, os, signal, sys, time
 import torch
 torch.set_num_threads(1)
 from adafed.runs import checkpoints, directory, store
-from adafed.engines import station
+from adafed.engines import visiting
 from adafed import files
 from adafed.config.sections import load_config
 from adafed.engines.local.simulate import simulate
@@ -44,9 +44,9 @@ def arm(name, nth):
         "checkpoint half written": (checkpoints, "save_tensors", "half"),
         "checkpoint before its rename": (checkpoints, "save_tensors", "rename"),
         "checkpoint renamed": (checkpoints, "save_tensors", "after"),
-        "personal model renamed": (station, "save_tensors", "after"),
-        "personal model before its rename": (station, "save_tensors", "rename"),
-        "old personal models removed": (directory.RunDirectory, "_drop_old_personal", "after"),
+        "what a client keeps renamed": (visiting, "save_tensors", "after"),
+        "what a client keeps before its rename": (visiting, "save_tensors", "rename"),
+        "what clients kept before removed": (directory.RunDirectory, "_drop_old_kept", "after"),
     }[name]
     original, calls = getattr(owner, attribute), [0]
     def wrapped(*args, **kwargs):
@@ -96,6 +96,9 @@ def experiment(**changes: Any) -> Config:
     return config_from(merged(base, changes))
 
 
+SCAFFOLD = {"client": {"rules": ["scaffold"]}}  # which the server and every client know something of
+
+
 def rows(directory: Path) -> dict[str, list[tuple[Any, ...]]]:
     database = sqlite3.connect(directory / "rounds.sqlite")
     found = {
@@ -108,7 +111,7 @@ def rows(directory: Path) -> dict[str, list[tuple[Any, ...]]]:
 
 def assert_same(one: Path, other: Path) -> None:
     assert rows(one) == rows(other)
-    for pattern in ("model.safetensors", "checkpoints/*", "personal/*"):
+    for pattern in ("model.safetensors", "checkpoints/*", "clients/*"):
         names = sorted(str(path.relative_to(one)) for path in one.glob(pattern))
         assert names
         assert names == sorted(str(path.relative_to(other)) for path in other.glob(pattern))
@@ -138,7 +141,7 @@ def uninterrupted(tmp_path: Path) -> Callable[[Config], Path]:
 
 @pytest.mark.slow
 def test_killed_at_twenty_random_moments(tmp_path: Path, uninterrupted: Callable[[Config], Path]) -> None:
-    config = experiment()
+    config = experiment(**SCAFFOLD)
     start = time.perf_counter()
     whole = uninterrupted(config)
     seconds = time.perf_counter() - start
@@ -156,15 +159,15 @@ POINTS = (
     "checkpoint half written",
     "checkpoint before its rename",
     "checkpoint renamed",
-    "personal model renamed",
-    "personal model before its rename",
-    "old personal models removed",
+    "what a client keeps renamed",
+    "what a client keeps before its rename",
+    "what clients kept before removed",
 )
 
 
 @pytest.mark.slow
 def test_killed_between_any_two_writes(tmp_path: Path, uninterrupted: Callable[[Config], Path]) -> None:
-    config = experiment(rounds=10)
+    config = experiment(rounds=10, **SCAFFOLD)
     whole = uninterrupted(config)
     plan = [{"point": [point, nth]} for nth in (1, 2) for point in POINTS]
     codes = lives(tmp_path, config, [*plan, {}])

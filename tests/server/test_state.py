@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 import torch
 
 from adafed import RuleState, aggregate, rule
+from adafed.client_rules import SCAFFOLD, FedCorr
+from adafed.server.optimizers import optimizer
+from adafed.server.schedules import schedule
 from adafed.server.state import Server, ServerState
 
 
-def server(optimizer: str = "sgd", schedule: str = "constant") -> Server:
-    return Server.made(("fedavg", {}), (optimizer, {}), (schedule, {}), 0.5)
+def server(by: str = "sgd", decay: str = "constant") -> Server:
+    return Server(rule("fedavg"), optimizer(by), schedule(decay), 0.5)
 
 
 def outcome(direction: list[float]) -> object:
@@ -35,20 +40,28 @@ def test_a_skipped_round_changes_nothing_but_its_number() -> None:
 
 
 def test_the_rate_follows_the_schedule() -> None:
-    found = server(schedule="1/t")
+    found = server(decay="1/t")
     assert [found.rate_of(t) for t in (1, 2, 4)] == pytest.approx([0.5, 0.25, 0.125])
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adam", "yogi", "adagrad", "amsgrad"])
-def test_packed_and_unpacked_goes_on_to_the_same_bits(optimizer: str) -> None:
-    machine, state = server(optimizer), ServerState(torch.randn(4), 4, personal={"3": 1})
+def test_a_term_is_added_to_the_direction() -> None:
+    state = ServerState(torch.tensor([1.0, 2.0]), 2)
+    new = server().step(state, outcome([2.0, -4.0]), None, torch.tensor([4.0, 0.0]))  # type: ignore[arg-type]
+    assert new.parameters.tolist() == [-2.0, 4.0]
+    skipped = server().step(state, None, None, torch.tensor([4.0, 0.0]))
+    assert torch.equal(skipped.parameters, state.parameters)
+
+
+@pytest.mark.parametrize("by", ["sgd", "adam", "yogi", "adagrad", "amsgrad"])
+def test_packed_and_unpacked_goes_on_to_the_same_bits(by: str) -> None:
+    machine, state = server(by), ServerState(torch.randn(4), 4, kept={"3": 1})
     memory = RuleState({"count": [1, 2]}, (("a", 1),), torch.randn(1, 4))
     for step in range(4):
         state = machine.step(state, outcome(torch.randn(4).tolist()), None)  # type: ignore[arg-type]
         tensors, text = state.packed()
         again = ServerState.unpacked(tensors, text)
         assert again.round == step + 1
-        assert again.personal == {"3": 1}
+        assert again.kept == {"3": 1}
         direction = np.arange(4.0).tolist()
         ahead, behind = (machine.step(s, outcome(direction), None) for s in (state, again))  # type: ignore[arg-type]
         assert torch.equal(ahead.parameters, behind.parameters)
@@ -61,9 +74,24 @@ def test_packed_and_unpacked_goes_on_to_the_same_bits(optimizer: str) -> None:
     assert torch.equal(found.vectors, memory.vectors)
 
 
-def test_what_fedcorr_knows_is_kept() -> None:
-    known = {"noise": torch.tensor([0.0, 0.4], dtype=torch.float64), "labels.1": torch.tensor([3, 1])}
-    state = ServerState.unpacked(*ServerState(torch.zeros(4), 4, correction=known).packed())
+KNOWN = {"noise": torch.tensor([0.0, 0.4], dtype=torch.float64), "labels.1": torch.tensor([3, 1])}
+
+
+def test_what_client_rules_know_is_kept() -> None:
+    known = FedCorr().named(KNOWN) | SCAFFOLD().named({"control": torch.ones(4)})
+    state = ServerState.unpacked(*ServerState(torch.zeros(4), 4, known=known).packed())
     assert state.moments == {}
-    assert state.correction.keys() == known.keys()
-    assert all(torch.equal(state.correction[key], known[key]) for key in known)
+    assert state.known.keys() == known.keys()
+    assert all(torch.equal(state.known[key], known[key]) for key in known)
+    assert FedCorr().own(state.known).keys() == KNOWN.keys()
+
+
+def test_a_state_of_version_0_1_is_read() -> None:
+    """Which named what clients keep `personal`, and what FedCorr knows `correction`."""
+    tensors = {"parameters": torch.zeros(4), "moment.m": torch.ones(4)}
+    tensors |= {f"correction.{key}": value for key, value in KNOWN.items()}
+    state = ServerState.unpacked(tensors, json.dumps({"round": 2, "length": 4, "personal": {"3": 1}}))
+    assert (state.round, state.kept, state.moments.keys()) == (2, {"3": 1}, {"m"})
+    found = FedCorr().own(state.known)
+    assert found.keys() == KNOWN.keys()
+    assert all(torch.equal(found[key], KNOWN[key]) for key in KNOWN)

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import adafed
-from adafed import testing
+from adafed.testing import server_rules as testing
 from adafed.testing.server_rules import Call, cohort, needed, same
 
 # Options that take a rule through its branches; a rule that is not listed runs with its defaults.

@@ -1,12 +1,10 @@
-"""One client's work: Algorithm 1's local steps, FedProx's and Ditto's pull, batches, and the measuring."""
+"""One client's work: Algorithm 1's local steps and their objective, batches, and the measuring."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -18,63 +16,22 @@ from adafed.training.flat_module import FlatModule
 from adafed.training.local import (
     GRADIENT_BATCH,
     Assignment,
+    Gradients,
     LocalTrainer,
     LocalTraining,
+    Objective,
     Samples,
     batches,
     gradients,
-    measure,
-    mixed_gradients,
-    pulled_back,
-    sample_losses,
-    summaries,
 )
+from adafed.training.losses import sample_losses
+from adafed.training.measuring import EVALUATION_BATCH, measure, summaries
 
-GD = LocalTraining(
-    epochs=1, batch_size=None, momentum=0.0, weight_decay=0.0, mu=0.0, loss="cross-entropy", seed=1
-)  # fmt: skip
+GD = LocalTraining(epochs=1, batch_size=None, momentum=0.0, weight_decay=0.0, loss="cross-entropy", seed=1)
 WORK = Assignment(client=3, round=1, lr=0.1)
 
 
-class Quadratic(nn.Module):
-    """Has the gradient theta - target for any samples: two logits whose cross-entropy gap is 1/2 ||theta - target||^2.
-
-    With class 0, the loss is log(1 + exp(z_1 - z_0)); z is chosen so that this is the quadratic itself.
-    """
-
-    def __init__(self, start: list[float], target: list[float]) -> None:
-        super().__init__()
-        self.theta = nn.Parameter(torch.tensor(start))
-        self.register_buffer("target", torch.tensor(target), persistent=False)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        distance = (self.theta - self._buffers["target"]).square().sum() / 2  # type: ignore[operator]
-        logits = torch.stack([torch.zeros(()), torch.log(torch.expm1(distance))])
-        return logits.expand(len(x), 2)
-
-
-ONE = Samples(torch.zeros(1, 1), torch.zeros(1, dtype=torch.int64))
-
-
-@pytest.mark.parametrize(("mu", "key"), [(0.1, "mu_0.1"), (1.0, "mu_1")])
-def test_fedprox_oracle(oracles: dict[str, Any], mu: float, key: str) -> None:
-    told = oracles["fedprox"]
-    model = FlatModule(Quadratic([float(v) for v in told["start"]], [float(v) for v in told["target"]]))
-    how = replace(GD, epochs=told["steps"], mu=mu)
-    steps, _ = LocalTrainer(model, how).train(model.vector.clone(), ONE, WORK._replace(lr=told["lr"]))
-    assert steps == told["steps"]
-    assert model.vector[:3].tolist() == pytest.approx(told[key], rel=1e-5)
-
-
-@pytest.mark.parametrize(("strength", "key"), [(0.1, "lambda_0.1"), (1.0, "lambda_1")])
-def test_ditto_oracle(oracles: dict[str, Any], strength: float, key: str) -> None:
-    told = oracles["ditto"]
-    model = FlatModule(Quadratic([float(v) for v in told["v0"]], [float(v) for v in told["target"]]))
-    received = model.vector.clone()
-    received[:3] = torch.tensor(told["anchor"], dtype=torch.float32)
-    trainer = LocalTrainer(model, replace(GD, epochs=told["steps"]))
-    moved = trainer.personalise(model.vector.clone(), received, ONE, WORK, strength, told["lr"])
-    assert moved[:3].tolist() == pytest.approx(told[key], rel=1e-5)
+PLAIN = Objective()
 
 
 def linear(seed: int = 0) -> FlatModule:
@@ -89,13 +46,13 @@ def data(count: int, seed: int = 0) -> Samples:
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 @pytest.mark.parametrize("weight_decay", [0.0, 0.1])
-@pytest.mark.parametrize("mu", [0.0, 0.5])
-def test_local_training_is_torchs_sgd(momentum: float, weight_decay: float, mu: float) -> None:
-    how = replace(GD, epochs=3, batch_size=4, momentum=momentum, weight_decay=weight_decay, mu=mu)
+@pytest.mark.parametrize("pull", [0.0, 0.5])
+def test_local_training_is_torchs_sgd(momentum: float, weight_decay: float, pull: float) -> None:
+    how = replace(GD, epochs=3, batch_size=4, momentum=momentum, weight_decay=weight_decay)
     model, samples = linear(), data(10)
     received = model.vector.clone()
     trainer = LocalTrainer(model, how)
-    steps, running = trainer.train(received, samples, WORK)
+    steps, running = trainer.train(received, samples, WORK, Objective(pull))
     assert steps == 9
 
     twin = linear()
@@ -105,7 +62,7 @@ def test_local_training_is_torchs_sgd(momentum: float, weight_decay: float, mu: 
         optimizer.zero_grad()
         loss = nn.functional.cross_entropy(twin.module(samples.inputs[batch]), samples.targets[batch])
         values.append(loss.item())
-        pulled = loss + mu / 2 * (twin_vector(twin) - received).square().sum()
+        pulled = loss + pull / 2 * (twin_vector(twin) - received).square().sum()
         pulled.backward()
         optimizer.step()
     assert model.vector.tolist() == pytest.approx(twin.vector.tolist(), abs=1e-6)
@@ -114,6 +71,57 @@ def test_local_training_is_torchs_sgd(momentum: float, weight_decay: float, mu: 
 
 def twin_vector(model: FlatModule) -> torch.Tensor:
     return torch.cat([parameter.reshape(-1) for parameter in model.module.parameters()])
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_the_pull_is_to_the_anchor_and_the_rate_is_ones_own(momentum: float) -> None:
+    how = replace(GD, epochs=3, batch_size=4, momentum=momentum)
+    model, samples = linear(), data(10)
+    start, anchor = model.vector.clone(), linear(1).vector.clone()
+    LocalTrainer(model, how).train(start, samples, WORK, Objective(0.5), anchor=anchor, lr=0.03)
+    twin = linear()
+    optimizer = torch.optim.SGD(twin.module.parameters(), lr=0.03, momentum=momentum)
+    for batch in batches(how, WORK, 10):
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(twin.module(samples.inputs[batch]), samples.targets[batch])
+        (loss + 0.25 * (twin_vector(twin) - anchor).square().sum()).backward()
+        optimizer.step()
+    assert model.vector.tolist() == pytest.approx(twin.vector.tolist(), abs=1e-6)
+
+
+def test_a_batchs_gradient_may_be_another_and_corrections_follow_in_their_order() -> None:
+    """Each step is against s (2 g) + 1, where s is its number."""
+    model, samples = linear(), data(10)
+    start, asked, told = model.vector.clone(), [], []
+
+    def twice(batch: torch.Tensor) -> tuple[Gradients, float]:
+        asked.append(batch)
+        grads, value = gradients(model, samples, batch, "cross-entropy")
+        return [2 * one for one in grads], -value
+
+    def scaled(grads: Gradients, step: int) -> Gradients:
+        told.append(step)
+        return [step * one for one in grads]
+
+    def shifted(grads: Gradients, step: int) -> Gradients:
+        return [one + 1 for one in grads]
+
+    how = replace(GD, epochs=2, batch_size=4)
+    objective = Objective(0.0, twice, [scaled, shifted])
+    steps, running = LocalTrainer(model, how).train(start, samples, WORK, objective)
+    assert told == list(range(1, steps + 1)) == list(range(1, 7))
+    assert all(torch.equal(one, two) for one, two in zip(asked, batches(how, WORK, 10), strict=True))
+    found = model.vector.clone()
+
+    twin, values = linear(), []
+    for step, batch in enumerate(asked, start=1):
+        grads, value = gradients(twin, samples, batch, "cross-entropy")
+        values.append(-value)
+        with torch.no_grad():
+            for parameter, grad in zip(twin.trained, grads, strict=True):
+                parameter -= WORK.lr * (step * 2 * grad + 1)
+    assert torch.allclose(found, twin.vector, atol=1e-5)
+    assert running == pytest.approx(sum(values) / len(values), rel=1e-4)
 
 
 class Aliased(nn.Module):
@@ -132,7 +140,7 @@ class Aliased(nn.Module):
 def test_gradients_that_share_memory_are_told_apart(momentum: float) -> None:
     how = replace(GD, epochs=3, weight_decay=0.1, momentum=momentum)
     model, samples = FlatModule(Aliased()), data(5)
-    LocalTrainer(model, how).train(model.vector.clone(), samples, WORK)
+    LocalTrainer(model, how).train(model.vector.clone(), samples, WORK, PLAIN)
     twin = Aliased()
     optimizer = torch.optim.SGD(twin.parameters(), lr=WORK.lr, momentum=momentum, weight_decay=0.1)
     for _ in range(3):
@@ -186,7 +194,7 @@ def test_dropout_draws_from_the_client_and_the_round_and_from_nobody_else(build:
         model = FlatModule(build())
         torch.manual_seed(torch.seed() % 1000)  # whatever was drawn before
         before = torch.get_rng_state()
-        LocalTrainer(model, GD).train(model.vector.clone(), data(20), work)
+        LocalTrainer(model, GD).train(model.vector.clone(), data(20), work, PLAIN)
         assert torch.equal(torch.get_rng_state(), before)
         return model.vector.clone()
 
@@ -210,17 +218,17 @@ class Halving(nn.Module):
 def test_a_module_that_writes_to_its_input_changes_no_sample(build: Callable[[], nn.Module]) -> None:
     model, samples = FlatModule(build()), data(20)
     before = samples.inputs.clone()
-    LocalTrainer(model, GD).train(model.vector.clone(), samples, WORK)
+    LocalTrainer(model, GD).train(model.vector.clone(), samples, WORK, PLAIN)
     measure(model, samples.inputs, samples.targets, "cross-entropy")
     probabilities(model, samples.inputs)
     assert torch.equal(samples.inputs, before)
 
 
 def test_measuring_is_the_mean_loss_and_the_share_of_right_answers() -> None:
-    model, samples = linear(), data(700)
+    model, samples = linear(), data(EVALUATION_BATCH + 188)
     scores = measure(model, samples.inputs, samples.targets, "cross-entropy")
     outputs = model.module(samples.inputs)
-    (whole,) = summaries(scores, [700])
+    (whole,) = summaries(scores, [len(samples)])
     assert whole is not None
     assert whole.loss == pytest.approx(nn.functional.cross_entropy(outputs, samples.targets).item(), rel=1e-5)
     assert whole.accuracy == pytest.approx((outputs.argmax(dim=1) == samples.targets).double().mean().item())
@@ -241,79 +249,3 @@ def test_double_softmax_bounds_the_loss() -> None:
     outputs = torch.tensor([[50.0, 0.0, 0.0], [-50.0, 50.0, 0.0]])
     found = sample_losses(outputs, torch.tensor([0, 0]), "double-softmax").tolist()
     assert found == pytest.approx([0.5514, 1.5514], abs=1e-3)
-
-
-class _Known:
-    """A generator whose mixing share is known."""
-
-    def __init__(self, share: float) -> None:
-        self.share = share
-
-    def beta(self, *_: float) -> float:
-        return self.share
-
-    def permutation(self, count: int) -> np.ndarray:
-        return np.arange(count)[::-1].copy()
-
-
-def _linear() -> tuple[FlatModule, Samples]:
-    torch.manual_seed(0)
-    data = Samples(torch.randn(6, 3), torch.tensor([0, 1, 0, 1, 1, 0]))
-    return FlatModule(nn.Linear(3, 2)), data
-
-
-def test_mixup_blends_inputs_and_losses() -> None:
-    model, data = _linear()
-    batch = torch.tensor([4, 0, 3])
-    how = replace(GD, mixup=1.0)
-    grads, value = mixed_gradients(model, data, batch, how, _Known(0.7))  # type: ignore[arg-type]
-    other = batch.flip(0)
-    outputs = model.module(0.7 * data.inputs[batch] + 0.3 * data.inputs[other])
-    losses = [torch.nn.functional.cross_entropy(outputs, data.targets[chosen]) for chosen in (batch, other)]
-    wanted = 0.7 * losses[0] + 0.3 * losses[1]
-    assert abs(value - wanted.item()) < 1e-6
-    for one, two in zip(grads, torch.autograd.grad(wanted, model.trained), strict=True):
-        assert torch.allclose(one, two, atol=1e-6)
-
-
-def test_mixup_with_all_of_the_first_is_none() -> None:
-    model, data = _linear()
-    batch = torch.arange(6)
-    grads, value = mixed_gradients(model, data, batch, replace(GD, mixup=1.0), _Known(1.0))  # type: ignore[arg-type]
-    plain, plain_value = gradients(model, data, batch, "cross-entropy")
-    assert abs(value - plain_value) < 1e-6
-    assert all(torch.allclose(one, two, atol=1e-6) for one, two in zip(grads, plain, strict=True))
-
-
-def test_mixup_is_the_same_each_time_and_another_for_another_client_or_round() -> None:
-    def trained(client: int, round: int) -> torch.Tensor:
-        model, data = _linear()
-        work = WORK._replace(client=client, round=round)
-        LocalTrainer(model, replace(GD, epochs=3, mixup=1.0)).train(model.vector.clone(), data, work)
-        return model.vector.clone()
-
-    assert torch.equal(trained(1, 1), trained(1, 1))
-    assert not torch.equal(trained(1, 1), trained(2, 1))
-    assert not torch.equal(trained(1, 1), trained(1, 2))
-
-
-def test_fedcorrs_pull_is_the_derivative_of_the_distance() -> None:
-    anchor = [torch.tensor([1.0, 2.0]), torch.tensor([0.5])]
-    parameters = [torch.tensor([1.1, 2.0], requires_grad=True), torch.tensor([0.7], requires_grad=True)]
-    distance = torch.cat([(p - a) for p, a in zip(parameters, anchor, strict=True)]).norm()
-    assert abs(5 * 0.3 * distance.item() - 0.3354102) < 1e-6  # beta 5, mu 0.3, ||.|| = 0.2236068
-    wanted = torch.autograd.grad(5 * 0.3 * distance, parameters)
-    with torch.no_grad():
-        found = pulled_back([torch.zeros(2), torch.zeros(1)], parameters, anchor, 5 * 0.3)
-    assert all(torch.allclose(one, two, atol=1e-6) for one, two in zip(found, wanted, strict=True))
-
-
-def test_fedcorrs_pull_spares_an_epochs_first_batch_and_shortens_the_way() -> None:
-    def moved(pull: float, batch: int | None) -> torch.Tensor:
-        model, data = _linear()
-        start = model.vector.clone()
-        LocalTrainer(model, replace(GD, epochs=4, batch_size=batch)).train(start, data, WORK._replace(pull=pull))
-        return model.vector - start
-
-    assert torch.allclose(moved(5.0, None), moved(0.0, None), atol=1e-6)  # a full batch is an epoch's first
-    assert moved(5.0, 2).norm() < moved(0.0, 2).norm()

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from torch import nn
 
 from adafed.training.flat_module import FlatModule
-from adafed.training.local import Assignment, LocalTrainer, LocalTraining, Samples
+from adafed.training.local import Assignment, LocalTrainer, LocalTraining, Objective, Samples
 from adafed.training.losses import Loss
 from adafed.training.stacked import GROUP, group_size, groups, train_together
 
-HOW = LocalTraining(epochs=2, batch_size=4, momentum=0.5, weight_decay=0.1, mu=0.3, loss="cross-entropy", seed=1)
+HOW = LocalTraining(epochs=2, batch_size=4, momentum=0.5, weight_decay=0.1, loss="cross-entropy", seed=1)
+PULL = 0.3
 
 
 class Own(nn.Module):
@@ -65,9 +66,9 @@ def test_together_is_alone_to_rounding(name: str, batch_size: int | None, how: L
     data = [Samples(torch.randn(10, 6), torch.randint(0, 3, (10,))) for _ in range(4)]
     work = [Assignment(client, 3, 0.1, 0.9) for client in (2, 5, 7, 11)]
     stacked = Samples(torch.stack([d.inputs for d in data]), torch.stack([d.targets for d in data]))
-    trained, steps, running = train_together(model, how, received, stacked, work)
+    trained, steps, running = train_together(model, how, received, stacked, work, PULL)
     for k in range(4):
-        alone_steps, alone = LocalTrainer(model, how).train(received, data[k], work[k])
+        alone_steps, alone = LocalTrainer(model, how).train(received, data[k], work[k], Objective(PULL))
         assert steps == alone_steps
         assert running[k].item() == pytest.approx(alone, rel=1e-5)
         mine = torch.cat([parameter[k].reshape(-1) for parameter in trained])

@@ -22,9 +22,10 @@ def sure() -> FlatModule:
 
 def test_answers_confidences_and_the_labels_as_they_are() -> None:
     data = Samples(torch.tensor([[3.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 0]))
-    found = predicted(sure(), 5, data)
-    assert (found.client, found.answers, found.labels) == (5, [0, 1], [0, 0])
-    for given, wanted in zip(found.confidences, (3.0, 1.0), strict=True):
+    found = predicted(sure(), data)
+    assert found.keys() == {"answers", "confidences", "labels"}
+    assert (found["answers"], found["labels"]) == ([0, 1], [0, 0])
+    for given, wanted in zip(found["confidences"], (3.0, 1.0), strict=True):
         assert abs(given - 1 / (1 + math.exp(-wanted))) < 1e-6
 
 
@@ -32,7 +33,7 @@ def test_wrong_labels_have_the_larger_losses_and_these_are_bounded() -> None:
     inputs = 100 * torch.eye(2).repeat(10, 1)
     targets = torch.tensor([0, 1] * 10)
     targets[:4] = 1 - targets[:4]
-    losses = suspicion(sure(), Samples(inputs, targets), 5).losses
+    losses = suspicion(sure(), Samples(inputs, targets), 5)["losses"]
     assert min(losses[:4]) > max(losses[4:])
     assert max(losses) <= math.log(1 + math.e) + 1e-6  # probabilities in place of logits
 

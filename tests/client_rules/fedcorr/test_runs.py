@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from adafed.client_rules import FedCorr
 from adafed.config.sections import Config, config_from
 from adafed.data.noise import NoisyFederation
 from adafed.engines.local.simulate import Simulation, simulate
@@ -49,11 +50,17 @@ def uninterrupted() -> ServerState:
     return final(small())[0].state
 
 
+def assert_same_known(one: ServerState, other: ServerState) -> None:
+    assert one.known
+    assert one.known.keys() == other.known.keys()
+    assert all(torch.equal(value, other.known[key]) for key, value in one.known.items())
+
+
 def test_it_finds_who_has_wrong_labels_and_mends_them() -> None:
     simulation, mean = final(small())
     federation = simulation.federation
     assert isinstance(federation, NoisyFederation)
-    known = simulation.state.correction
+    known = FedCorr().own(simulation.state.known)
     noisy = np.flatnonzero(known["noisy"]).tolist()
     assert noisy == np.flatnonzero(federation.levels).tolist()
     for client in noisy:
@@ -81,7 +88,7 @@ def test_the_rounds_tell_the_stage_and_the_second_leaves_noisy_clients_out() -> 
         records = list(simulation.rounds())
     assert [record.notes["stage"] for record in records] == [1] * 20 + [2] * 6 + [3]
     assert [len(record.participants) for record in records[:20]] == [1] * 20
-    noisy = {simulation.ids[client] for client in np.flatnonzero(simulation.state.correction["noisy"])}
+    noisy = {simulation.federation.ids[client] for client in np.flatnonzero(simulation.state.known["fedcorr.noisy"])}
     assert records[-1].notes["noisy"] == len(noisy) > 0
     assert not noisy & {participant.client for record in records[20:26] for participant in record.participants}
 
@@ -90,7 +97,7 @@ def test_the_rounds_tell_the_stage_and_the_second_leaves_noisy_clients_out() -> 
 def test_any_number_of_workers_gives_the_same_bits(over: dict[str, Any]) -> None:
     found = [final(small(run={"workers": workers}, **over))[0].state for workers in (0, 2)]
     assert torch.equal(found[0].parameters, found[1].parameters)
-    assert found[0].correction.keys() == found[1].correction.keys()
+    assert_same_known(*found)
 
 
 @pytest.mark.parametrize("stopped", [7, 10, 15, 20, 23, 26, 30])
@@ -101,8 +108,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(tmp_path: Path, stopped
             break
     again, _ = final(small(), tmp_path)
     assert torch.equal(again.state.parameters, whole.parameters)
-    for key, value in whole.correction.items():
-        assert torch.equal(again.state.correction[key], value)
+    assert_same_known(again.state, whole)
 
 
 def test_text_cannot_be_blended(tmp_path: Path) -> None:

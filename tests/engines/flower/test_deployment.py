@@ -81,11 +81,11 @@ def test_secure_with_killed_server_and_killed_node(
 
     # The server is killed after its first round and started again: it goes on, to the same bits.
     run = tmp_path / "resumed"
-    first = secure.run(app, run_dir=run, evaluate_every=-1)
+    first = secure.run(app, run_dir=run)
     wait_for(lambda: list(run.glob("checkpoints/round-00000001*")), "the first round to end")
     secure.kill([*secure.mine("flwr-serverapp"), psutil.Process(first.pid)])
     assert not (run / "model.safetensors").exists()
-    second = secure.run(app, run_dir=run, evaluate_every=-1)
+    second = secure.run(app, run_dir=run)
     assert same(finished(secure, second, run), simulated)
     assert "going on after round 1" in secure.log("run1")
 
@@ -95,7 +95,7 @@ def test_secure_with_killed_server_and_killed_node(
     # A node is killed in mid-round: the round goes on without its client, and the record says so.
     run = tmp_path / "without"
     trained = secure.log("node2").count(TRAINS)
-    third = secure.run(app, run_dir=run, set="rounds=1", evaluate_every=-1)
+    third = secure.run(app, run_dir=run, set="rounds=1")
     wait_for(lambda: secure.log("node2").count(TRAINS) > trained, "node 2 to train")
     node = psutil.Process(secure.processes["node2"].pid)
     secure.kill([node, *node.children(recursive=True)])

@@ -247,11 +247,11 @@ def test_ids_need_not_count_from_zero() -> None:
 def test_a_client_whose_node_was_restarted_is_found_again() -> None:
     strategy, grid = FairStrategy("adafed", fraction_train=0.99), PretendGrid(APP, NODES)
     strategy.start(grid, first(), num_rounds=1)
-    old = strategy.roster.holders[2]
+    old = strategy.conversation.roster.holders[2]
     grid.disconnect(2)
     new = grid.connect(2)
     strategy.start(grid, first(), num_rounds=2)
-    assert old != new == strategy.roster.holders[2]
+    assert old != new == strategy.conversation.roster.holders[2]
 
 
 def test_apps_without_a_handshake_are_asked_all_together(caplog: pytest.LogCaptureFixture) -> None:

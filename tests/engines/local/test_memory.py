@@ -28,7 +28,7 @@ list(simulate(small))  # loads what any run loads
 Path("/proc/self/clear_refs").write_text("5")
 before = status("VmRSS")
 with Simulation(load_config(sys.argv[2]), directory="run") as simulation:
-    on_disk = simulation.executor.updates.on_disk
+    on_disk = simulation.engine.executor.updates.on_disk
     list(simulation.rounds())
 print(json.dumps([status("VmHWM") - before, on_disk]))
 """
