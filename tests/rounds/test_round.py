@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -16,7 +16,8 @@ from adafed.client_rules.base import Ask, ClientRule, Plan, Setting, TellingRepl
 from adafed.rounds.replies import ACCURACY, LOSS, RUNNING, STEPS, Reply
 from adafed.rounds.round import BAD_STATISTICS, Ruled, ServerHalf, improved
 from adafed.server.state import Server
-from adafed.server_rules import Rule
+from adafed.server_rules import Facts, Rule
+from adafed.server_rules.guards import Guard, Verdict
 
 LENGTH = 6
 
@@ -133,6 +134,20 @@ def test_a_client_rule_has_its_sums_its_term_its_questions_and_its_notes() -> No
     assert found.state.kept == {"0": 1, "1": 1}
     assert asked == [(Counting(), 1, [2, 3])]
     assert side.rule(2) is side.server.rule
+
+
+def test_what_guards_need_is_needed_too() -> None:
+    @dataclass(frozen=True)
+    class Wary(Guard):
+        needs = frozenset({"accuracies"})
+
+        def judge(self, facts: Facts, needs: frozenset[str]) -> Verdict:
+            return Verdict(facts)
+
+    side = half("fedavg", weighted=False)
+    assert side.needed_numbers() == []
+    assert replace(side, guards=(Wary(),)).needed_numbers() == [ACCURACY]
+    assert half("adafed").needed_numbers() == [LOSS]
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])

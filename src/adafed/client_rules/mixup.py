@@ -31,7 +31,8 @@ class Mixup(ClientRule):
     def samples(self, data: Samples, orders: Orders) -> Samples:
         if not data.inputs.is_floating_point():
             raise AdafedError(
-                f"local.mixup = {self.a} blends inputs, and those of this data set are letters or words; it must be 0"
+                f"local.mixup = {self.a} blends inputs, and those of this data set are letters or words; it must be 0, "
+                "and mixup must not be among client.rules"
             )
         return data
 

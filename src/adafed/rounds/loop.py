@@ -85,10 +85,21 @@ class Keeper(Protocol):
 
 
 class Loop:
-    """A run in progress: the server's half, its state, and the engine."""
+    """A run in progress: the server's half, its state, and the engine.
+
+    `evaluate_every`, where given, has the last word on when clients are measured: every so many rounds and after the
+    last, 0 for after the last alone, -1 for never.
+    """
 
     def __init__(
-        self, config: Config, half: ServerHalf, sampler: Sampler, state: ServerState, engine: Engine, keeper: Keeper
+        self,
+        config: Config,
+        half: ServerHalf,
+        sampler: Sampler,
+        state: ServerState,
+        engine: Engine,
+        keeper: Keeper,
+        evaluate_every: int | None = None,
     ) -> None:
         self.config = config
         self.half = half
@@ -96,6 +107,9 @@ class Loop:
         self.state = state
         self.engine = engine
         self.keeper = keeper
+        asked = config.evaluation
+        self.every = asked.every if evaluate_every is None else evaluate_every
+        self.improvement_every = asked.improvement_every or -1 if evaluate_every is None else evaluate_every
 
     def rounds(self) -> Iterator[RoundRecord]:
         """Lines 2-16. Clients begin a round while the server still saves the one before."""
@@ -119,7 +133,7 @@ class Loop:
         cohort = self.half.cohort(self.sampler, self.state, t)
         if t <= self.config.rounds:
             told = self.half.told
-            before = told == "before" or "accuracies" in self.half.server.rule.needs or self._measures_improvement(t)
+            before = told == "before" or "accuracies" in self.half.needs or self._due(self.improvement_every, t)
             tasks = tuple(
                 Task(client, cohort.shares[client], self.half.orders(self.state, t, client))
                 for client in cohort.answering
@@ -150,15 +164,14 @@ class Loop:
 
     # Measuring
 
-    def _measures_improvement(self, t: int) -> bool:
-        every = self.config.evaluation.improvement_every
-        return every > 0 and (t % every == 0 or t == self.config.rounds)
+    def _due(self, every: int, t: int) -> bool:
+        return every >= 0 and (t == self.config.rounds or (every > 0 and t % every == 0))
 
     def _measured(self, record: RoundRecord, cohort: Cohort, collected: Collected, t: int) -> RoundRecord:
         """The record with rho_t and the evaluations, where they are due: one phase for both."""
         stepped = [Wanted(tuple(reply.client for reply in collected.replies), "train", as_trained=True)]
-        stepped = stepped if collected.replies and self._measures_improvement(t) else []
-        wanted = self._evaluated(t)
+        stepped = stepped if collected.replies and self._due(self.improvement_every, t) else []
+        wanted = self._evaluations() if self._due(self.every, t) else []
         if not stepped and not wanted:
             return record
         found = self.engine.measure([*stepped, *wanted], self.state)
@@ -172,10 +185,8 @@ class Loop:
         ]
         return replace(record, evaluations=tuple(evaluations))
 
-    def _evaluated(self, t: int) -> list[Wanted]:
+    def _evaluations(self) -> list[Wanted]:
         """Everybody's, not a sample's: fairness is about all clients."""
-        if t % self.config.evaluation.every and t != self.config.rounds:
-            return []
         everyone = tuple(range(len(self.sampler.sizes)))
         parts: tuple[Part, ...] = ("test", "validation") if self.config.split.validation > 0 else ("test",)
         models = (False, True) if self.config.personalised else (False,)

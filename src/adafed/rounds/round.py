@@ -81,6 +81,16 @@ class ServerHalf:
             guards=parts.guards,
         )
 
+    @property
+    def needs(self) -> frozenset[str]:
+        """The facts that the rule and the guards need of every client."""
+        return self.server.rule.needs.union(*(guard.needs for guard in self.guards))
+
+    def needed_numbers(self) -> list[str]:
+        """Of a reply's numbers, those without which it is of no use."""
+        keys = {"losses": LOSSES[self.told], "accuracies": ACCURACY}
+        return [key for need, key in keys.items() if need in self.needs]
+
     # Before a round
 
     def first_state(self, parameters: torch.Tensor, length: int) -> ServerState:

@@ -199,6 +199,44 @@ def test_the_record_tells_stage_and_counts() -> None:
     assert fedcorr.notes(9, after_an_iteration(fedcorr)) == {"stage": 2, "noisy": 2, "relabelled": 2}
 
 
+@pytest.mark.parametrize(
+    "told",
+    [
+        {},
+        {"confidences": [0.9]},
+        {"confidences": [0.9] * SAMPLES, "answers": [9] * (SAMPLES - 1), "labels": [0] * SAMPLES},
+        {"confidences": "much", "answers": [9] * SAMPLES, "labels": [0] * SAMPLES},
+        {"confidences": [float("nan")] * SAMPLES, "answers": [9] * SAMPLES, "labels": [0] * SAMPLES},
+        {"confidences": 0.9, "answers": 9, "labels": 0},
+    ],
+)
+def test_an_answer_of_no_use_changes_no_label(told: dict[str, object]) -> None:
+    """On Flower a node may answer anything."""
+
+    def useless(clients: Sequence[int], known: object) -> list[TellingReply]:
+        return [TellingReply(client, told) for client in clients]
+
+    known = after_an_iteration(plan(), useless)
+    assert np.flatnonzero(known["noisy"]).tolist() == list(NOISY)
+    assert not any(key.startswith("labels.") for key in known)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"dimension": 3.0},
+        {"losses": [1.0]},
+        {"dimension": "x", "losses": [1.0]},
+        {"dimension": 3.0, "losses": [float("inf")]},
+        {"dimension": [3.0], "losses": [1.0]},
+    ],
+)
+def test_a_report_of_no_use_is_passed_over(told: dict[str, object]) -> None:
+    stages = plan()
+    known = stages.learned(1, stages.fresh(0), [TellingReply(0, told)], lambda *_: [])
+    assert known["visits"].sum() == 0
+
+
 def test_too_few_rounds_are_told() -> None:
     plan(rounds=11)
     with pytest.raises(AdafedError, match=r"rounds = 10 are too few .* take 11; it must be that or more"):

@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
-from adafed.client_rules.base import Ask, Draw, Orders, Plan, Setting, TellingReply, Tensors
+from adafed.client_rules.base import Ask, Draw, Orders, Plan, Setting, TellingReply, Tensors, Told
 from adafed.client_rules.fedcorr.mixture import upper
 from adafed.errors import AdafedError
 from adafed.randomness import round_generator
@@ -99,10 +100,11 @@ class Stages(Plan):
         dimension, visits = known["dimension"].clone(), known["visits"].clone()
         losses = {}
         for client, told in replies:
-            if "dimension" in told and np.isfinite([told["dimension"], *told["losses"]]).all():
-                dimension[client] += told["dimension"]
+            own, score = _numbers(told, "losses"), _numbers(told, "dimension")
+            if own is not None and score is not None and own.ndim == 1 and score.ndim == 0:
+                dimension[client] += float(score)
                 visits[client] += 1
-                losses[f"losses.{client}"] = torch.tensor(told["losses"], dtype=torch.float64)
+                losses[f"losses.{client}"] = torch.from_numpy(own)
         return known | {"dimension": dimension, "visits": visits} | losses
 
     def _estimated(self, known: Tensors) -> Tensors:
@@ -128,14 +130,27 @@ class Stages(Plan):
         chosen = [client for client in noisy if not by_loss or f"losses.{client}" in known]
         changed = {}
         for client, told in ask(chosen, known):
-            taken = np.array(told["confidences"]) > self.section.confidence
+            confidences, answers, before = (_numbers(told, key) for key in ("confidences", "answers", "labels"))
+            losses = known[f"losses.{client}"].numpy() if by_loss else confidences
+            if confidences is None or answers is None or before is None or losses is None:
+                continue  # nothing of use was answered
+            if confidences.ndim != 1 or not confidences.shape == answers.shape == before.shape == losses.shape:
+                continue
+            taken = confidences > self.section.confidence
             if by_loss:
-                losses = known[f"losses.{client}"].numpy()
                 most = int(len(losses) * float(known["noise"][client]) * self.section.relabelled)
                 largest = np.zeros(len(losses), dtype=bool)
                 largest[np.argsort(-losses, kind="stable")[:most]] = True
                 taken &= largest
             if taken.any():
-                labels = np.where(taken, np.array(told["answers"]), np.array(told["labels"]))
-                changed[f"labels.{client}"] = torch.from_numpy(labels.astype(np.int64))
+                changed[f"labels.{client}"] = torch.from_numpy(np.where(taken, answers, before).astype(np.int64))
         return known | changed
+
+
+def _numbers(told: Told, key: str) -> npt.NDArray[np.float64] | None:
+    """What a client told under this key, if it is numbers and all finite: on Flower it may be anything."""
+    try:
+        found = np.array(told[key], dtype=np.float64)
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return None
+    return found if np.isfinite(found).all() else None

@@ -25,7 +25,8 @@ from adafed.engines.station import Station
 from adafed.rounds.cohort import Cohort
 from adafed.rounds.loop import Asked, Collected, Wanted
 from adafed.rounds.records import Scores
-from adafed.rounds.replies import ACCURACY, LOSS, LOSSES
+from adafed.rounds.replies import ACCURACY, LOSS
+from adafed.rounds.round import ServerHalf
 from adafed.server.state import ServerState
 
 log = getLogger("flwr")
@@ -34,8 +35,9 @@ log = getLogger("flwr")
 class FlowerEngine:
     """Nodes are asked once which clients they hold. A phase is one message to each node that has something to do."""
 
-    def __init__(self, grid: Grid, station: Station, nodes: int, timeout: float) -> None:
+    def __init__(self, grid: Grid, station: Station, half: ServerHalf, nodes: int, timeout: float) -> None:
         self.grid = grid
+        self.half = half
         self.config = station.config
         self.ids = station.federation.ids
         self.arrays = layout(station)
@@ -78,7 +80,7 @@ class FlowerEngine:
         messages = self.conversation.messages(MessageType.TRAIN, records, configs, asked.round)
         heard = self.conversation.heard(
             self.grid.send_and_receive(messages, timeout=self.conversation.timeout), self.arrays, state.parameters,
-            self._needed(), Cohort(tuple(shares), frozenset(), shares), self._sent,
+            self.half.needed_numbers(), Cohort(tuple(shares), frozenset(), shares), self._sent,
         )  # fmt: skip
         for stranger in heard.strangers:
             log.warning("round %d: left out: %s", asked.round, stranger)
@@ -150,10 +152,6 @@ class FlowerEngine:
     def _kept(self, clients: Sequence[int], state: ServerState) -> list[int]:
         """The round in which each client last wrote what it keeps, 0 for never."""
         return [state.kept.get(str(client), 0) for client in clients]
-
-    def _needed(self) -> list[str]:
-        keys = {"losses": LOSSES[self.config.server.loss], "accuracies": ACCURACY}
-        return [key for need, key in keys.items() if need in self.config.parts.rule.needs]
 
 
 def _scores(wanted: Wanted, heard: Mapping[int, Mapping[str, float]], ids: Sequence[str]) -> list[Scores]:

@@ -36,24 +36,19 @@ Settings = dict[str, Any]
 
 
 def experiment_server(experiment: str | Path | Config, **settings: Any) -> ServerApp:
-    """A ServerApp that runs the experiment. `settings` stand in for the run config: `run-dir`, `nodes`, `timeout`."""
+    """A ServerApp that runs the experiment. `settings` stand in for the run config: `run-dir`, `nodes`, `timeout` and
+    `evaluate-every`."""
     app = ServerApp()
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
         config, told = _told(experiment, context, settings)
-        if "evaluate-every" in told:
-            config = evaluated_every(config, int(told["evaluate-every"]))
+        every = told.get("evaluate-every")
         run_experiment(grid, config, Path(str(told.get("run-dir") or Path("runs") / config.name / "flower")),
-                       nodes=int(told.get("nodes", 0)), timeout=float(told.get("timeout", 3600.0)))  # fmt: skip
+                       nodes=int(told.get("nodes", 0)), timeout=float(told.get("timeout", 3600.0)),
+                       evaluate_every=None if every is None else int(every))  # fmt: skip
 
     return app
-
-
-def evaluated_every(config: Config, every: int) -> Config:
-    """With an evaluation, and rho_t, every so many rounds; 0: once, after the last. Each is a phase of its own."""
-    rounds = every or config.rounds
-    return config.changed(evaluation={"every": rounds, "improvement_every": rounds})
 
 
 def experiment_client(experiment: str | Path | Config, **settings: Any) -> ClientApp:
@@ -92,11 +87,13 @@ def run_experiment(
     *,
     nodes: int = 0,
     timeout: float = 3600.0,
+    evaluate_every: int | None = None,
     watch: Callable[[RoundRecord], None] | None = None,
 ) -> ServerState:
     """The server's side of the experiment, from where the run directory stands to its last round.
 
-    The run begins once `nodes` nodes are connected, by default one for each client.
+    The run begins once `nodes` nodes are connected, by default one for each client. An evaluation is another phase of a
+    round: `evaluate_every` has the last word on how many there are (0: one, after the last round; -1: none).
     """
     station = Station(config)
     ids, sizes = station.federation.ids, station.federation.train_sizes
@@ -108,8 +105,8 @@ def run_experiment(
         log.info("rule %s, server rate %g, %s", half.server.rule, half.server.rate, half.server.optimizer)
         if state.round:
             log.info("going on after round %d", state.round)
-        engine = FlowerEngine(grid, station, nodes or len(ids), timeout)
-        loop = Loop(config, half, sampler, state, engine, kept)
+        engine = FlowerEngine(grid, station, half, nodes or len(ids), timeout)
+        loop = Loop(config, half, sampler, state, engine, kept, evaluate_every)
         for record in loop.rounds():
             _tell(record, config.rounds)
             if watch is not None:

@@ -176,7 +176,9 @@ class FairStrategy(Strategy):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         assert self.state is not None
         assert self.arrays is not None
-        found = self.conversation.heard(replies, self.arrays, self.state.parameters, self._needed(), self._cohort)
+        found = self.conversation.heard(
+            replies, self.arrays, self.state.parameters, self._half().needed_numbers(), self._cohort
+        )
         self.state, self.record, outcome = self._half().conclude(
             self.state, server_round, found.replies, found.refused, nobody="no client answered with anything of use"
         )
@@ -243,10 +245,6 @@ class FairStrategy(Strategy):
         """Over the clients that have registered so far."""
         samples = self.conversation.roster.samples
         return _Ranked(CohortSection(fraction=self.fraction_train), samples, self.seed)
-
-    def _needed(self) -> list[str]:
-        keys = {"losses": LOSSES[self.loss], "accuracies": ACCURACY}
-        return [key for need, key in keys.items() if need in self.server.rule.needs]
 
     def _local_lr(self, t: int) -> float | None:
         return self.local_lr(t) if callable(self.local_lr) else self.local_lr
