@@ -11,8 +11,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adafed import optimizer, rule, schedule
-from adafed.client_rules.base import Ask, ClientRule, Plan, Setting, TellingReply, Tensors
+from adafed import AdafedError, config_from, optimizer, rule, schedule
+from adafed.client_rules.base import Ask, ClientRule, Draw, Plan, Setting, TellingReply, Tensors
 from adafed.rounds.replies import ACCURACY, LOSS, RUNNING, STEPS, Reply
 from adafed.rounds.round import BAD_STATISTICS, Ruled, ServerHalf, improved
 from adafed.server.state import Server
@@ -184,3 +184,30 @@ def test_updates_as_one_matrix_or_one_by_one_are_the_same_round(order: list[int]
     together = side.conclude(state, 1, replies, {}, updates=torch.stack([one.update for one in replies]))
     assert torch.equal(apart.state.parameters, together.state.parameters)
     assert apart.record == together.record
+
+
+@dataclass(frozen=True)
+class Choosy(ClientRule):
+    summary = "chooses cohorts"
+    personalises = True
+
+    def plan(self, setting: Setting) -> Plan:
+        class Chooses(Plan):
+            def draw(self, round: int, known: Tensors) -> Draw | None:
+                return None
+
+        return Chooses()
+
+
+@dataclass(frozen=True)
+class Picky(Choosy):
+    personalises = False
+
+
+def test_two_rules_that_want_the_same_are_told() -> None:
+    config = config_from({})
+    config.__dict__["parts"] = replace(config.parts, client_rules=(Choosy(), Picky()))
+    with pytest.raises(AdafedError, match=r"Choosy and .*Picky each plan who takes part in a round; leave all but one"):
+        ServerHalf.of(config, ["a", "b"])
+    with pytest.raises(AdafedError, match=r"^ditto and .*:Ditto each give clients a model of their own; leave all but"):
+        config_from({"ditto": {}, "client": {"rules": ["adafed.client_rules.ditto:Ditto"]}})

@@ -241,6 +241,9 @@ class Config(Section):
                 raise AdafedError(
                     f"client.rules has {name!r}, which is on already; a rule works once, so leave one out"
                 )
+        personal = [one.name for one in found if one.personalises]
+        if len(personal) > 1:
+            raise AdafedError(f"{' and '.join(personal)} each give clients a model of their own; leave all but one out")
         return tuple(found)
 
     @property

@@ -18,7 +18,7 @@ from adafed.algebra.rows import Rows, Updates
 from adafed.algebra.weighted_sum import weighted_sum
 from adafed.client_rules.base import Ask, ClientRule, Orders, Plan, Setting, TellingReply, Tensors
 from adafed.config.sections import Config
-from adafed.errors import NoClientLeft
+from adafed.errors import AdafedError, NoClientLeft
 from adafed.metrics import improvement
 from adafed.rounds.cohort import Cohort, Sampler
 from adafed.rounds.records import Participant, RoundRecord
@@ -71,13 +71,17 @@ class ServerHalf:
         """Of an experiment, with the clients called so."""
         parts = config.parts
         setting = Setting(len(ids), config.rounds, config.derived_seeds().sampling)
+        ruled = tuple(Ruled(rule, rule.plan(setting)) for rule in parts.client_rules)
+        drawing = [one.rule.name for one in ruled if type(one.plan).draw is not Plan.draw]
+        if len(drawing) > 1:
+            raise AdafedError(f"{' and '.join(drawing)} each plan who takes part in a round; leave all but one out")
         return cls(
             Server(parts.rule, parts.optimizer, parts.schedule, config.server.rate),
             told=config.server.loss,
             local_lr=config.local.rate,
             name_of=ids.__getitem__,
             federation=len(ids),
-            client_rules=tuple(Ruled(rule, rule.plan(setting)) for rule in parts.client_rules),
+            client_rules=ruled,
             guards=parts.guards,
         )
 
