@@ -1,5 +1,6 @@
 """Fair federated learning: AdaFed and the methods it is compared with, as server rules on the Gram matrix."""
 
+from adafed.client_rules import ClientRule
 from adafed.config.sections import Config, config_from, load_config
 from adafed.engines.local.simulate import simulate
 from adafed.errors import AdafedError
@@ -7,13 +8,15 @@ from adafed.server.aggregate import Aggregate, Diagnostics, RuleState, aggregate
 from adafed.server.optimizers import optimizer, optimizers
 from adafed.server.schedules import schedule, schedules
 from adafed.server.state_dicts import StateAggregate, aggregate_states
-from adafed.server_rules import Facts, Rule, register, rule, rules
+from adafed.server_rules import Answer, Facts, Rule, register, rule, rules
 from adafed.server_rules.guards import Guard, Verdict
 from adafed.version import __version__
 
 __all__ = [
     "AdafedError",
     "Aggregate",
+    "Answer",
+    "ClientRule",
     "Config",
     "Diagnostics",
     "Facts",

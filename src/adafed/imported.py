@@ -28,7 +28,7 @@ def attribute(spec: str, key: str) -> Any:
         if error.name is not None and (module_name + ".").startswith(error.name + "."):
             raise AdafedError(f"{key} = {spec!r}: there is no module {module_name!r} to import.") from error
         raise AdafedError(f"{key} = {spec!r}: {module_name} imports {error.name!r}, which is missing.") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a module may also end the program while it is imported
         raise AdafedError(f"{key} = {spec!r}: importing {module_name} raised {error!r}.") from error
     for name in path.split("."):
         if not hasattr(found, name):

@@ -134,7 +134,13 @@ class Registry(Generic[E]):
 
     def make(self: Registry[type[M]], name: str, /, **options: Any) -> M:
         """The dataclass of that name, with its options."""
-        return self.entry(name)(**self.arguments(name, options))
+        entry, arguments = self.entry(name), self.arguments(name, options)
+        try:
+            return entry(**arguments)
+        except AdafedError:  # a ValueError too, and a sentence already
+            raise
+        except (TypeError, ValueError) as error:  # what a class of one's own says of its options
+            raise AdafedError(f"{self.name_key} = {name!r} cannot be made of {arguments}: {error}") from error
 
     def call(self: Registry[Callable[..., M]], name: str, chosen: Mapping[str, Any], *leading: Any, **given: Any) -> M:
         """What the function of that name returns; of the arguments it is `given`, it gets those it has."""
@@ -279,10 +285,11 @@ def one_of(where: str, value: object, choices: tuple[str, ...]) -> None:
         raise AdafedError(f"{where} is {value!r}; it must be one of {', '.join(map(repr, choices))}")
 
 
-def at_least(where: str, value: float, bound: float, *, strictly: bool = False) -> None:
-    if not (value >= bound and value < float("inf")) or (strictly and value == bound):
+def at_least(where: str, value: float, bound: float, *, strictly: bool = False, most: float = float("inf")) -> None:
+    if not (value >= bound and value < float("inf")) or (strictly and value == bound) or value > most:
         relation = "greater than" if strictly else "at least"
-        raise AdafedError(f"{where} is {value}; it must be a finite number {relation} {bound:g}")
+        limit = "" if most == float("inf") else f" and at most {most:g}"
+        raise AdafedError(f"{where} is {value}; it must be a finite number {relation} {bound:g}{limit}")
 
 
 def below(where: str, value: float, bound: float, *, least: float = 0.0) -> None:

@@ -152,3 +152,33 @@ class Short(Silent):
 def test_what_is_said_to_be_sent_and_is_not_is_told(rule: type[ClientRule], found: str) -> None:
     with pytest.raises(AssertionError, match=rf"sends 'vector' and put {found} into visit.send; it must be a vector"):
         check_client_rule(rule)
+
+
+@dataclass(frozen=True)
+class Unnamed(Good):
+    def end(self, visit: Visit) -> None:
+        visit.send["other"] = visit.update
+
+
+@dataclass(frozen=True)
+class Tensorial(Good):
+    def end(self, visit: Visit) -> None:
+        visit.tell["norm"] = visit.update.norm()
+
+
+@dataclass(frozen=True)
+class Stacking(Good):
+    stacks = True
+
+
+@pytest.mark.parametrize(
+    ("rule", "told"),
+    [
+        (Unnamed, "put 'other' into visit.send; it must be named in `sends`|named in `sends`"),
+        (Tensorial, r"tells \['norm'\]; each must be a number, a string or a list of them"),
+        (Stacking, "a rule with stacks = True may only pull|with stacks = True may only pull"),
+    ],
+)
+def test_more_of_what_a_rule_may_not_do_is_told(rule: type[ClientRule], told: str) -> None:
+    with pytest.raises(AssertionError, match=told):
+        check_client_rule(rule)

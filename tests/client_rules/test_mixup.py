@@ -94,9 +94,7 @@ def test_fedproxs_pull_goes_with_it() -> None:
 
 def test_words_cannot_be_blended() -> None:
     words = Samples(torch.zeros(4, 5, dtype=torch.int64), torch.zeros(4, dtype=torch.int64))
-    with pytest.raises(
-        AdafedError, match=r"^local\.mixup = 0\.5 blends inputs, .* words; it must be 0, and mixup"
-    ):
+    with pytest.raises(AdafedError, match=r"^local\.mixup = 0\.5 blends inputs, .* words; it must be 0, and mixup"):
         Mixup(0.5).samples(words, {})
 
 

@@ -57,8 +57,8 @@ MISTAKES: list[tuple[str, str]] = [
     ("[rule]\nname = 'adafed'\ngamma = -1", r"^rule\.gamma is -1"),
     ("[rule]\nname = 'adafed'\nhull = 'convex'", r"^rule\.hull is 'convex'; it must be one of 'affine', 'simplex'$"),
     ("[ditto]\nstrength = 1.0", r"^ditto\.strength is unknown; client\.rules = 'ditto' has lambda, lr$"),
-    ("[ditto]\nlr = 0.0", r"^ditto\.lr is 0\.0; it must be a finite number greater than 0$"),
-    ("[ditto]\nlambda = -1.0", r"^ditto\.lambda is -1\.0; it must be a finite number at least 0$"),
+    ("[ditto]\nlr = 0.0", r"^ditto\.lr is 0\.0; it must be a finite number greater than 0 and at most 1e\+09$"),
+    ("[ditto]\nlambda = -1.0", r"^ditto\.lambda is -1\.0; it must be a finite number at least 0 and at most 1e\+09$"),
     ("[ditto]\nlambda = 'x'", r"^ditto\.lambda is 'x'; it must be a number$"),
     ("ditto = 3", r"^ditto = 3: it must be a table with the keys of that section$"),
     ("[fedcorr]\nstages = 3", r"^fedcorr\.stages is unknown; client\.rules = 'fedcorr' has iterations, group, clean_r"),
@@ -72,7 +72,7 @@ MISTAKES: list[tuple[str, str]] = [
     ),
     (
         "[client]\nrules = [{name = 'fedprox', mu = -1}]",
-        r"^fedprox\.mu is -1\.0; it must be a finite number at least 0$",
+        r"^fedprox\.mu is -1\.0; it must be a finite number at least 0 and at most 1e\+09$",
     ),
     ("[client]\nrules = [{name = 'fedprox', nu = 1}]", r"^fedprox\.nu is unknown; client\.rules = 'fedprox' has mu$"),
     (

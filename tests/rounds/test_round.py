@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -13,6 +14,8 @@ from hypothesis import strategies as st
 
 from adafed import AdafedError, config_from, optimizer, rule, schedule
 from adafed.client_rules.base import Ask, ClientRule, Draw, Plan, Setting, TellingReply, Tensors
+from adafed.config.sections import CohortSection
+from adafed.rounds.cohort import Sampler
 from adafed.rounds.replies import ACCURACY, LOSS, RUNNING, STEPS, Reply
 from adafed.rounds.round import BAD_STATISTICS, Ruled, ServerHalf, improved
 from adafed.server.state import Server
@@ -211,3 +214,41 @@ def test_two_rules_that_want_the_same_are_told() -> None:
         ServerHalf.of(config, ["a", "b"])
     with pytest.raises(AdafedError, match=r"^ditto and .*:Ditto each give clients a model of their own; leave all but"):
         config_from({"ditto": {}, "client": {"rules": ["adafed.client_rules.ditto:Ditto"]}})
+
+
+def test_what_a_guard_drops_or_bounds_is_not_summed_either() -> None:
+    @dataclass(frozen=True)
+    class Strict(Guard):
+        def judge(self, facts: Facts, needs: frozenset[str]) -> Verdict:
+            return Verdict(facts, np.full(facts.count, 0.5), dropped={0: "not today"})
+
+    side = replace(half("fedavg", Counting(), weighted=False), guards=(Strict(),))
+    name = f"{Counting.name}.seen"
+    told: dict[str, Any] = {"told": {Counting.name: {"number": 0}}}
+    replies = [reply(k, vectors={name: torch.full((LENGTH,), 10.0**k)}, **told) for k in range(3)]
+    found = side.conclude(side.first_state(torch.zeros(LENGTH), LENGTH), 1, replies, {})
+    assert found.state.known[name.replace("seen", "total")].tolist() == [55.0] * LENGTH
+    assert found.state.kept == {"1": 1, "2": 1}
+
+
+@pytest.mark.parametrize("term", [torch.zeros(2), torch.full((LENGTH,), float("nan")), [0.0] * LENGTH])
+def test_a_term_that_is_no_finite_vector_is_told(term: Any) -> None:
+    class Bad(CountingPlan):
+        def summed(self, known: Tensors, sums: Tensors) -> tuple[Tensors, torch.Tensor | None]:
+            return known, term
+
+    side = replace(half(), client_rules=(Ruled(Counting(), Bad()),))
+    vectors = {f"{Counting.name}.seen": torch.zeros(LENGTH)}
+    with pytest.raises(AdafedError, match=r"Plan\.summed gave .* it must be a finite vector of 6 numbers"):
+        side.conclude(side.first_state(torch.zeros(LENGTH), LENGTH), 1, [reply(0, vectors=vectors)], {})
+
+
+def test_a_plan_that_draws_more_than_it_said_is_told() -> None:
+    class Greedy(Plan):
+        def draw(self, round: int, known: Tensors) -> Draw | None:
+            return Draw(np.arange(4), all=True)
+
+    side = replace(half(), client_rules=(Ruled(Picky(), Greedy()),))
+    sampler = Sampler(CohortSection(count=2), ("a", "b", "c", "d"), np.full(4, 5), 0)
+    with pytest.raises(AdafedError, match=r"draws 4 clients in round 1; it must be at most 2"):
+        side.cohort(sampler, side.first_state(torch.zeros(LENGTH), LENGTH), 1)

@@ -1,6 +1,18 @@
 """Client rules: one file each. Importing this package registers them all."""
 
-from adafed.client_rules.base import CLIENT_RULES, ClientRule, Plan, Visit, client_rule, client_rules, register
+from adafed.client_rules.base import (
+    CLIENT_RULES,
+    Begun,
+    ClientRule,
+    Draw,
+    Plan,
+    Setting,
+    Tensors,
+    Visit,
+    client_rule,
+    client_rules,
+    register,
+)
 from adafed.client_rules.ditto import Ditto
 from adafed.client_rules.fedcorr import FedCorr
 from adafed.client_rules.feddyn import FedDyn
@@ -15,13 +27,17 @@ __all__ = [
     "CLIENT_RULES",
     "SCAFFOLD",
     "WITH_KEYS",
+    "Begun",
     "ClientRule",
     "Ditto",
+    "Draw",
     "FedCorr",
     "FedDyn",
     "FedProx",
     "Mixup",
     "Plan",
+    "Setting",
+    "Tensors",
     "Visit",
     "client_rule",
     "client_rules",

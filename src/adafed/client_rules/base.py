@@ -24,6 +24,7 @@ from adafed.server_rules import Rule
 from adafed.training.flat_module import FlatModule
 from adafed.training.local import Assignment, BatchGradients, Correction, LocalTrainer, Objective, Samples
 
+LARGEST = 1e9  # of an option: far beyond use, and well before torch's float32 is at its end
 Tensors = dict[str, torch.Tensor]
 Orders = Mapping[str, Any]
 """What the server tells one client for one rule: numbers, strings and lists of them, so that it goes through JSON."""

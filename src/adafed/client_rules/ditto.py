@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from adafed.client_rules.base import ClientRule, Tensors, Visit, register
+from adafed.client_rules.base import LARGEST, ClientRule, Tensors, Visit, register
 from adafed.registry import at_least
 
 KEPT = "personal"
@@ -31,9 +31,9 @@ class Ditto(ClientRule):
     lr: float | None = None  # defaults to local.lr of the round
 
     def __post_init__(self) -> None:
-        at_least("ditto.lambda", self.strength, 0.0)
+        at_least("ditto.lambda", self.strength, 0.0, most=LARGEST)
         if self.lr is not None:
-            at_least("ditto.lr", self.lr, 0.0, strictly=True)
+            at_least("ditto.lr", self.lr, 0.0, strictly=True, most=LARGEST)
 
     def end(self, visit: Visit) -> None:
         own = visit.kept.get(KEPT, visit.initial)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from adafed.client_rules.base import Begun, ClientRule, Plan, Setting, Tensors, Visit, register
+from adafed.client_rules.base import LARGEST, Begun, ClientRule, Plan, Setting, Tensors, Visit, register
 from adafed.registry import at_least
 from adafed.training.local import Gradients
 
@@ -30,7 +30,7 @@ class FedDyn(ClientRule):
     alpha: float = 0.1
 
     def __post_init__(self) -> None:
-        at_least("feddyn.alpha", self.alpha, 0.0, strictly=True)
+        at_least("feddyn.alpha", self.alpha, 1e-9, most=LARGEST)
 
     def plan(self, setting: Setting) -> Plan:
         return _Agreement(self.alpha, setting.clients)

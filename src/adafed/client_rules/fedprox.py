@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from adafed.client_rules.base import Begun, ClientRule, Visit, register
+from adafed.client_rules.base import LARGEST, Begun, ClientRule, Visit, register
 from adafed.registry import at_least
 
 
@@ -19,7 +19,7 @@ class FedProx(ClientRule):
     mu: float = 0.1
 
     def __post_init__(self) -> None:
-        at_least("fedprox.mu", self.mu, 0.0)
+        at_least("fedprox.mu", self.mu, 0.0, most=LARGEST)
 
     def begin(self, visit: Visit) -> Begun:
         return Begun(pull=self.mu)

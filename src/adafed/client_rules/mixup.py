@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from adafed.client_rules.base import Begun, ClientRule, Orders, Visit, register
+from adafed.client_rules.base import LARGEST, Begun, ClientRule, Orders, Visit, register
 from adafed.errors import AdafedError
 from adafed.randomness import client_word
 from adafed.registry import at_least
@@ -26,7 +26,7 @@ class Mixup(ClientRule):
     a: float = 1.0
 
     def __post_init__(self) -> None:
-        at_least("mixup.a", self.a, 0.0, strictly=True)
+        at_least("mixup.a", self.a, 0.0, strictly=True, most=LARGEST)
 
     def samples(self, data: Samples, orders: Orders) -> Samples:
         if not data.inputs.is_floating_point():

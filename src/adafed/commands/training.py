@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -64,7 +65,9 @@ def run(
     directory = out or Path("runs") / config.name / f"{(method or label(config)).replace('/', '-')}-seed-{config.seed}"
     _require_flower(nodes, engine)
     if (directory / "run.json").exists() and (directory / "config.toml").exists() and not go_on:
-        raise AdafedError(f"{directory} holds a run already; adafed resume {directory}, or choose another with --out")
+        raise AdafedError(
+            f"{directory} holds a run already; adafed resume {quote(str(directory))}, or choose another with --out"
+        )
     if engine is Engine.flower:
         _train_on_flower(config, directory, nodes, quiet, study.columns)
     else:
@@ -143,7 +146,7 @@ def _train(config: Config, directory: Path, quiet: bool, columns: Sequence[str])
                 break
         last = simulation.state.round
     if last < config.rounds:
-        errors.print(f"stopped after round {last}; go on with: adafed resume {directory}", style="yellow")
+        errors.print(f"stopped after round {last}; go on with: adafed resume {quote(str(directory))}", style="yellow")
         raise typer.Exit(130)
     _finished(config, directory, columns)
 

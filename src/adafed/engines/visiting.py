@@ -6,6 +6,7 @@ the model, then the vectors of the server's that its rules receive. What it keep
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -47,8 +48,14 @@ class Visiting:
 
     @property
     def stacks(self) -> bool:
-        """Whether small clients may be trained together."""
-        return all(rule.stacks for rule in self.rules)
+        """Whether small clients may be trained together: of rules that have a client do no more than be pulled."""
+        hooks = ("samples", "end")
+        return all(
+            rule.stacks
+            and not (rule.keeps or rule.sends or rule.receives)
+            and all(getattr(type(rule), hook) is getattr(ClientRule, hook) for hook in hooks)
+            for rule in self.rules
+        )
 
     @property
     def sends(self) -> bool:
@@ -57,7 +64,13 @@ class Visiting:
 
     def pull(self, work: Assignment, data: Samples, received: torch.Tensor) -> float:
         """Of clients trained together."""
-        return _objective(self._prepared(work, data, received, {}, {})).pull
+        objective = _objective(self._prepared(work, data, received, {}, {}))
+        if not objective.plain:
+            names = ", ".join(rule.name for rule in self.rules)
+            raise AdafedError(
+                f"client rules {names} stack and do more than pull; a rule with stacks = True may only pull"
+            )
+        return objective.pull
 
     def samples(self, data: Samples, orders: RuleOrders) -> Samples:
         """What a client trains on, as its rules want it."""
@@ -83,9 +96,8 @@ class Visiting:
                 rule.end(visit)
         self._write_sent(row, visits)
         if kept is not None and kept.target is not None:
-            found = {name: one.cpu() for rule, visit in visits for name, one in rule.named(visit.kept).items()}
-            save_tensors(Path(kept.target), found)
-        return steps, running, {rule.name: visit.tell for rule, visit in visits if visit.tell}
+            save_tensors(Path(kept.target), _to_keep(visits))
+        return steps, running, {rule.name: _plain(rule, visit.tell) for rule, visit in visits if visit.tell}
 
     def sent(self, row: torch.Tensor) -> Tensors:
         """The vectors in a client's row that its rules sent, each named by its rule."""
@@ -130,6 +142,10 @@ class Visiting:
 
     def _write_sent(self, row: torch.Tensor, ended: Sequence[_Own]) -> None:
         sent = {(rule.name, name): vector for rule, visit in ended for name, vector in visit.send.items()}
+        for rule, name in sent.keys() - set(self._sent):
+            raise AdafedError(
+                f"client rule {rule} put {name!r} into visit.send; what it sends must be named in `sends`"
+            )
         start = self.numbers
         for rule, name in self._sent:
             vector = sent.get((rule, name))
@@ -154,6 +170,28 @@ def read(kept: KeptFile, rules: Sequence[ClientRule]) -> Tensors:
     if any(set(rule.keeps) - rule.own(found).keys() for rule in rules):
         raise AdafedError(f"{kept.source} is missing or damaged: restore it, or begin again in another directory")
     return found
+
+
+def _to_keep(visits: Sequence[_Own]) -> Tensors:
+    found: Tensors = {}
+    for rule, visit in visits:
+        for name in rule.keeps:
+            if not isinstance(visit.kept.get(name), torch.Tensor):
+                raise AdafedError(
+                    f"client rule {rule.name} keeps {name!r} and put no tensor of that name into visit.kept"
+                )
+        found |= {name: one.cpu() for name, one in rule.named(visit.kept).items()}
+    return found
+
+
+def _plain(rule: ClientRule, told: Told) -> Told:
+    """What a client tells goes through JSON, whoever trains it."""
+    try:
+        return dict(json.loads(json.dumps(told)))
+    except (TypeError, ValueError):
+        raise AdafedError(
+            f"client rule {rule.name} tells {sorted(told)}; each must be a number, a string or a list of them"
+        ) from None
 
 
 def _objective(visits: Sequence[_Own]) -> Objective:

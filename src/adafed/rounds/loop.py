@@ -130,15 +130,14 @@ class Loop:
 
     def _begin(self, t: int) -> Cohort:
         """Lines 3-9: the clients of the round have the model and train. After the last round, nobody."""
-        cohort = self.half.cohort(self.sampler, self.state, t)
-        if t <= self.config.rounds:
-            told = self.half.told
-            before = told == "before" or "accuracies" in self.half.needs or self._due(self.improvement_every, t)
-            tasks = tuple(
-                Task(client, cohort.shares[client], self.half.orders(self.state, t, client))
-                for client in cohort.answering
-            )
-            self.engine.begin(Asked(t, tasks, before, told == "after"), self.state, self.half.broadcast(self.state))
+        if t > self.config.rounds:
+            return Cohort((), frozenset(), {})
+        cohort, told = self.half.cohort(self.sampler, self.state, t), self.half.told
+        before = told == "before" or "accuracies" in self.half.needs or self._due(self.improvement_every, t)
+        clients = cohort.answering
+        both = zip(clients, self.half.orders(self.state, t, clients), strict=True)
+        tasks = tuple(Task(client, cohort.shares[client], orders) for client, orders in both)
+        self.engine.begin(Asked(t, tasks, before, told == "after"), self.state, self.half.broadcast(self.state))
         return cohort
 
     def _conclude(self, cohort: Cohort, collected: Collected, t: int) -> tuple[ServerState, RoundRecord]:

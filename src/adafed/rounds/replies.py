@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -38,4 +37,4 @@ class Reply(NamedTuple):
     @property
     def steps(self) -> int | None:
         steps = self.number(STEPS)
-        return None if steps is None or not math.isfinite(steps) else int(steps)
+        return int(steps) if steps is not None and 0 <= steps < 2**53 else None

@@ -72,6 +72,11 @@ class ServerHalf:
         parts = config.parts
         setting = Setting(len(ids), config.rounds, config.derived_seeds().sampling)
         ruled = tuple(Ruled(rule, rule.plan(setting)) for rule in parts.client_rules)
+        for rule in parts.client_rules:
+            if strange := set(rule.sums) - {"update", *rule.sends}:
+                raise AdafedError(
+                    f"client rule {rule.name} sums {min(strange)!r}; it must be 'update' or among its sends"
+                )
         drawing = [one.rule.name for one in ruled if type(one.plan).draw is not Plan.draw]
         if len(drawing) > 1:
             raise AdafedError(f"{' and '.join(drawing)} each plan who takes part in a round; leave all but one out")
@@ -112,24 +117,41 @@ class ServerHalf:
         for one in self.client_rules:
             draw = one.plan.draw(round, one.rule.own(state.known))
             if draw is not None:
+                most = one.plan.largest(sampler.largest)
+                if draw.all and len(draw.clients) > most:
+                    raise AdafedError(
+                        f"client rule {one.rule.name} draws {len(draw.clients)} clients in round {round}; it must be "
+                        f"at most {most}, which Plan.largest tells"
+                    )
                 return sampler.these(round, sampler.joined(round, draw.clients)) if draw.all else sampler.among(
                     round, draw.clients
                 )  # fmt: skip
         return sampler.cohort(round)
 
-    def orders(self, state: ServerState, round: int, client: int) -> dict[str, Orders]:
-        """What the server tells one client alone, by client rule."""
-        if not self.client_rules:
-            return {}
-        found = {one.rule.name: one.plan.orders(round, client, one.rule.own(state.known)) for one in self.client_rules}
-        return {name: orders for name, orders in found.items() if orders}
+    def orders(self, state: ServerState, round: int, clients: Sequence[int]) -> list[dict[str, Orders]]:
+        """What the server tells each of these clients alone, by client rule."""
+        found: list[dict[str, Orders]] = [{} for _ in clients]
+        for one in self.client_rules:
+            if type(one.plan).orders is Plan.orders:
+                continue
+            known = one.rule.own(state.known)
+            for own, client in zip(found, clients, strict=True):
+                orders = one.plan.orders(round, client, known)
+                own |= {one.rule.name: orders} if orders else {}
+        return found
 
     def broadcast(self, state: ServerState) -> torch.Tensor:
         """The model and, behind it, the vectors that the clients' rules receive."""
         found = [state.parameters]
         for one in self.client_rules:
             vectors = one.plan.broadcast(one.rule.own(state.known)) if one.rule.receives else {}
-            found += [vectors[name] for name in one.rule.receives]
+            for name in one.rule.receives:
+                if name not in vectors or vectors[name].shape != (state.length,):
+                    raise AdafedError(
+                        f"client rule {one.rule.name} receives {name!r}, which Plan.broadcast does not give; it must "
+                        f"be a vector of the parameters' length, {state.length}"
+                    )
+                found.append(vectors[name])
         return found[0] if len(found) == 1 else torch.cat(found)
 
     def rule(self, round: int) -> Rule:
@@ -158,11 +180,11 @@ class ServerHalf:
             bad = [k for k, reply in enumerate(replies) if not bool(reply.statistics.isfinite().all())]
             dropped = dict.fromkeys(bad, BAD_STATISTICS)
         outcome, skipped = self._aggregated(state, round, replies, dropped, updates) if replies else (None, nobody)
-        known, term = self._summed(state, replies, updates)
+        known, term = self._summed(state, replies, updates, outcome)
         next_state = self.server.step(state, outcome, _averaged(replies, outcome), term)
         next_state = replace(next_state, known=known)
         if any(one.rule.keeps for one in self.client_rules):
-            next_state = replace(next_state, kept=state.kept | {str(reply.client): round for reply in replies})
+            next_state = replace(next_state, kept=state.kept | self._kept(round, replies, outcome))
         next_state = self._learned(next_state, round, replies, ask)
         record = self._record(next_state, round, replies, missing, outcome, skipped, dropped)
         return Concluded(next_state, record, outcome)
@@ -177,7 +199,7 @@ class ServerHalf:
     ) -> tuple[Aggregate | None, str | None]:
         rule = self.rule(round)
         # What another rule left is no state of this one.
-        rule_state = state.rule_state if round == 1 or self.rule(round - 1) is rule else None
+        rule_state = state.rule_state if round == 1 or self.rule(round - 1) == rule else None
         good = [reply for k, reply in enumerate(replies) if k not in dropped]
         if not good:
             told = "; ".join(f"client {self.name_of(replies[k].client)}: {why}" for k, why in dropped.items())
@@ -205,25 +227,38 @@ class ServerHalf:
             return None, str(error)
         return _among_all(outcome, {self.name_of(replies[k].client): why for k, why in dropped.items()}, dropped), None
 
+    def _kept(self, round: int, replies: Sequence[Reply], outcome: Aggregate | None) -> dict[str, int]:
+        """Who has written what it keeps. Where the server adds up what clients sent, one that was left out goes on from
+        what it kept before, so that both sides speak of the same."""
+        summed = any(one.rule.sums for one in self.client_rules)
+        taken = _taken(outcome) if summed else list(range(len(replies)))
+        return {str(replies[k].client): round for k in taken}
+
     def _summed(
-        self, state: ServerState, replies: Sequence[Reply], updates: Updates | None
+        self, state: ServerState, replies: Sequence[Reply], updates: Updates | None, outcome: Aggregate | None
     ) -> tuple[Tensors, torch.Tensor | None]:
-        """What the client rules know after their vectors were added up, and what they add to the direction. A vector
-        that is not finite is left out of its sum."""
-        known, term = dict(state.known), None
-        for rule, plan in ((one.rule, one.plan) for one in self.client_rules if one.rule.sums and replies):
+        """What the client rules know after their vectors were added up, and what they add to the direction. What
+        screening and guards dropped or bounded is dropped and bounded here too."""
+        known, term, taken = dict(state.known), None, _taken(outcome)
+        weights = np.ones(len(taken))
+        if outcome is not None and outcome.diagnostics.multipliers is not None:
+            weights = outcome.diagnostics.multipliers[taken]
+        for rule, plan in ((one.rule, one.plan) for one in self.client_rules if one.rule.sums and taken):
             sums: Tensors = {}
             for name in rule.sums:
                 if name == "update":
                     rows = Rows(updates if updates is not None else [reply.update for reply in replies])
                 else:
                     rows = Rows([reply.vectors[f"{rule.name}.{name}"] for reply in replies])
-                finite = np.flatnonzero(screen(rows)[0])
-                zeros = torch.zeros(rows.length, dtype=rows.dtype)
-                sums[name] = weighted_sum(rows.select(finite), np.ones(len(finite))) if len(finite) else zeros
+                finite = screen(rows.select(taken))[0]
+                there = [k for k, good in zip(taken, finite, strict=True) if good]
+                total = weighted_sum(rows.select(there), weights[finite]) if there else None
+                usable = total is not None and bool(total.isfinite().all())
+                sums[name] = total if usable and total is not None else torch.zeros(rows.length, dtype=rows.dtype)
             own, more = plan.summed(rule.own(known), sums)
             known |= rule.named(own)
             if more is not None:
+                _require_term(rule, more, state.length)
                 term = more if term is None else term + more
         return known, term
 
@@ -312,11 +347,25 @@ def _among_all(outcome: Aggregate, named: Mapping[str, str], dropped: Mapping[in
     return replace(outcome, coefficients=coefficients, diagnostics=told)
 
 
+def _taken(outcome: Aggregate | None) -> list[int]:
+    """The places of the replies that were not dropped."""
+    return [] if outcome is None else [k for k, rate in enumerate(outcome.diagnostics.rates) if not np.isnan(rate)]
+
+
+def _require_term(rule: ClientRule, term: torch.Tensor, length: int) -> None:
+    if not isinstance(term, torch.Tensor) or term.shape != (length,) or not bool(term.isfinite().all()):
+        what = f"a tensor of shape {tuple(term.shape)}" if isinstance(term, torch.Tensor) else type(term).__name__
+        raise AdafedError(
+            f"client rule {rule.name}: Plan.summed gave {what} to add to the direction; it must be a finite vector of "
+            f"{length} numbers"
+        )
+
+
 def _averaged(replies: Sequence[Reply], outcome: Aggregate | None) -> torch.Tensor | None:
     """BatchNorm's statistics of the clients that were kept, by sample count, as the parameters of FedAvg."""
     if outcome is None or not len(replies[0].statistics):
         return None
-    kept = [k for k, rate in enumerate(outcome.diagnostics.rates) if not np.isnan(rate)]
+    kept = _taken(outcome)
     if not kept:
         return None
     weights = np.array([replies[k].samples for k in kept], dtype=np.float64)

@@ -174,7 +174,7 @@ def _visited(
                 files = [str(Path(folder) / f"{client}-{one}.safetensors") for one in (t - 1, t)]
                 file = (KeptFile(files[0] if t > 1 else None, files[1]),)
                 work = (Assignment(client, t, 0.05),)
-                orders = (json.loads(json.dumps(half.orders(state, t, client))),)
+                orders = (json.loads(json.dumps(half.orders(state, t, [client])[0])),)
                 (report,) = station.train(TrainUnit(work, (0,), True, False, file, orders), half.broadcast(state), row)
                 rows[client], tells[client] = row[0], json.loads(json.dumps(report.told))
                 kept[client] = rule.own(load_file(files[1]))

@@ -229,6 +229,9 @@ def test_an_answer_of_no_use_changes_no_label(told: dict[str, object]) -> None:
         {"dimension": "x", "losses": [1.0]},
         {"dimension": 3.0, "losses": [float("inf")]},
         {"dimension": [3.0], "losses": [1.0]},
+        {"dimension": 3.0, "losses": []},
+        {"dimension": 1e160, "losses": [1.0]},
+        {"dimension": 3.0, "losses": [1e200, 0.0]},
     ],
 )
 def test_a_report_of_no_use_is_passed_over(told: dict[str, object]) -> None:

@@ -183,6 +183,38 @@ def test_an_app_has_the_last_word_on_evaluations(every: int | None, evaluated: l
     assert torch.equal(state.parameters, simulated(config.changed(rounds=4)).parameters)
 
 
+def test_a_reply_that_is_lost_leaves_both_sides_with_the_same(tmp_path: Path) -> None:
+    """SCAFFOLD's c stays the mean of what the clients go by: one whose reply was lost goes on from before."""
+    config = experiment(client={"rules": ["scaffold"]}, rounds=4)
+    grid, heard = PretendGrid(experiment_client(config), 6), []
+
+    def lose(client: int, reply: Any) -> Any:
+        heard.append(client)
+        return None if len(heard) in (8, 9) else reply
+
+    grid.spoil = lose
+    state = run_experiment(grid, config, tmp_path)
+    total = torch.zeros(state.length)
+    for node, context in grid.contexts.items():
+        client = grid.parts[node]
+        total += torch.from_numpy(
+            context.state.array_records[f"kept:{client}:{state.kept[str(client)]}"]["scaffold.control"].numpy()
+        )
+    torch.testing.assert_close(state.known["scaffold.control"], total / 6, rtol=0.0, atol=1e-6)
+
+
+@pytest.mark.parametrize("steps", [1e300, -1e300, float("nan"), 0.5])
+def test_steps_out_of_reason_end_nothing(steps: float, tmp_path: Path) -> None:
+    config = experiment(rounds=1)
+
+    def lie(client: int, reply: Any) -> Any:
+        reply.content.metric_records[f"metrics:{client}"]["steps"] = steps
+        return reply
+
+    run_experiment(PretendGrid(experiment_client(config), 6, spoil=lie), config, tmp_path)
+    assert {one.steps for one in records(tmp_path)[0].participants} <= {None, 0}
+
+
 def records(directory: Path) -> list[RoundRecord]:
     store = Store(directory / "rounds.sqlite", read_only=True)
     try:
@@ -210,7 +242,7 @@ def test_a_personal_model_stays_in_the_state_of_its_node(tmp_path: Path) -> None
     grid.spoil = lambda client, reply: heard.append(reply) or reply  # type: ignore[func-returns-value]
     run_experiment(grid, config, tmp_path)
     for node, context in grid.contexts.items():
-        assert list(context.state.array_records[f"kept:{grid.parts[node]}"]) == ["ditto.personal"]
+        assert list(context.state.array_records[f"kept:{grid.parts[node]}:{config.rounds}"]) == ["ditto.personal"]
     assert {key.partition(":")[0] for reply in heard for key in reply.content.array_records} == {"update"}
     assert not list((tmp_path / "clients").iterdir())
 

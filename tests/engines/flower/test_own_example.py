@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from flwr.app import MetricRecord
+from flwr.app import ConfigRecord, Message, RecordDict
 from pretend import PretendGrid
 from typer.testing import CliRunner
 
@@ -61,9 +61,19 @@ def test_its_rules_keep_the_contracts(here: Path) -> None:
     check_client_rule(client_rule("mine:Drifting", lean=0.2))
 
 
-def test_a_rule_in_a_package_tells_under_its_own_name() -> None:
-    metrics = MetricRecord({"num-examples": 3, "pkg.mine:Rule.number": 1.5, "fedcorr.losses": [0.5, 1.0]})
-    assert told_of(metrics) == {"pkg.mine:Rule": {"number": 1.5}, "fedcorr": {"losses": [0.5, 1.0]}}
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('{"pkg.mine:Rule": {"number": [1, 2.5]}, "fedcorr": 3}', {"pkg.mine:Rule": {"number": [1, 2.5]}}),
+        ("[1]", {}),
+        ("no json", {}),
+        ("[" * 100_000, {}),
+    ],
+)
+def test_what_rules_tell_is_json_by_rule(text: str, told: dict[str, object]) -> None:
+    content = RecordDict({"told:3": ConfigRecord({"told": text})})
+    assert told_of(Message(content, 1, "train"), ":3") == told
+    assert told_of(Message(content, 1, "train"), ":4") == {}
 
 
 def test_the_page_shows_the_files_as_they_are() -> None:

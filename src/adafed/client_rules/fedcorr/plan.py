@@ -22,6 +22,7 @@ from adafed.server_rules import Rule, rule
 if TYPE_CHECKING:
     from adafed.client_rules.fedcorr.rule import FedCorr
 
+LARGEST = 1e9  # of a number that a client tells; beyond it a fit of two distributions has no digits left
 VISITING = 3  # the stream of random numbers of the first stage's order
 
 
@@ -148,9 +149,9 @@ class Stages(Plan):
 
 
 def _numbers(told: Told, key: str) -> npt.NDArray[np.float64] | None:
-    """What a client told under this key, if it is numbers and all finite: on Flower it may be anything."""
+    """What a client told under this key, if it is numbers within reason: on Flower it may be anything."""
     try:
         found = np.array(told[key], dtype=np.float64)
     except (KeyError, TypeError, ValueError, OverflowError):
         return None
-    return found if np.isfinite(found).all() else None
+    return found if found.size and (np.abs(found) < LARGEST).all() else None

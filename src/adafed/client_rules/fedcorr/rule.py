@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from adafed.client_rules.base import Begun, ClientRule, Orders, Plan, Setting, Tensors, Told, Visit, register
+from adafed.client_rules.base import LARGEST, Begun, ClientRule, Orders, Plan, Setting, Tensors, Told, Visit, register
 from adafed.client_rules.fedcorr.answers import predicted, suspicion
 from adafed.client_rules.fedcorr.plan import Stages
 from adafed.registry import at_least, below
@@ -37,7 +37,7 @@ class FedCorr(ClientRule):
         for option in ("iterations", "group", "neighbours"):
             at_least(f"fedcorr.{option}", getattr(self, option), 1)
         at_least("fedcorr.clean_rounds", self.clean_rounds, 0)
-        at_least("fedcorr.beta", self.beta, 0.0)
+        at_least("fedcorr.beta", self.beta, 0.0, most=LARGEST)
         below("fedcorr.kappa", self.kappa, 1.0)
         below("fedcorr.confidence", self.confidence, 1.0)
         at_least("fedcorr.relabelled", self.relabelled, 0.0, strictly=True)

@@ -128,7 +128,7 @@ class FlowerEngine:
             for suffix in suffixes(message):
                 client = client_of(message, suffix)
                 if client in own and self.conversation.roster.holders.get(client) == node:
-                    found[client] = told_of(message.content.metric_records[f"metrics{suffix}"]).get(rule, {})
+                    found[client] = told_of(message, suffix).get(rule, {})
         return [(client, found[client]) for client in clients if client in found]
 
     def _numbers(self, messages: Sequence[Message]) -> dict[int, dict[str, float]]:

@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 import torch
-from flwr.app import Array, ArrayRecord, Context, MetricRecord
+from flwr.app import Array, ArrayRecord, Context
 from safetensors.torch import load_file
 
 from adafed.engines.units import KeptFile
@@ -24,7 +24,6 @@ class KeptOnNode:
         self.state = context.state
         self.client = client
         self.last = last
-        self.key = f"kept:{client}"
         self.folder = Path(folder) if folder else None
         self.restarted = False
         self._target: Path | None = None
@@ -39,8 +38,9 @@ class KeptOnNode:
     def __exit__(self, failed: object, *_: object) -> None:
         if failed is None and self._target is not None:
             tensors = load_file(self._target)
-            self.state[self.key] = ArrayRecord({name: Array(one.numpy()) for name, one in tensors.items()})
-            self.state[f"{self.key}:round"] = MetricRecord({"round": self._round})
+            self._forget({self.last, self._round})
+            record = ArrayRecord({name: Array(one.numpy()) for name, one in tensors.items()})
+            self.state[self._key(self._round)] = record
             for file in self.where.glob(f"{self.client}-*.safetensors"):
                 if int(file.stem.partition("-")[2]) < self.last:
                     file.unlink(missing_ok=True)
@@ -56,15 +56,23 @@ class KeptOnNode:
         if self.last == 0:
             return None
         file = self._file(self.last)
-        remembered = self.state.metric_records.get(f"{self.key}:round", MetricRecord()).get("round")
-        if file.exists() and remembered != self.last:
+        if file.exists():
             return str(file)
-        if self.key in self.state.array_records:
-            arrays = self.state.array_records[self.key]
+        if self._key(self.last) in self.state.array_records:
+            arrays = self.state.array_records[self._key(self.last)]
             save_tensors(file, {name: torch.from_numpy(array.numpy()) for name, array in arrays.items()})
             return str(file)
         self.restarted = True
         return None
+
+    def _key(self, round: int) -> str:
+        return f"kept:{self.client}:{round}"
+
+    def _forget(self, but: set[int]) -> None:
+        """All versions but the one that the server goes by and the one it may go by next: a reply can be lost."""
+        for key in [key for key in self.state.array_records if key.startswith(f"kept:{self.client}:")]:
+            if int(key.rpartition(":")[2]) not in but:
+                del self.state[key]
 
     def _file(self, round: int) -> Path:
         return self.where / f"{self.client}-{round}.safetensors"

@@ -2,17 +2,18 @@
 
 A reply holds `metrics` and either `arrays`, the trained model, or `update`, the difference g_k = theta - theta_k (with
 the client's own statistics in the place of BatchNorm's). A node that holds several clients adds `:3` to both keys for
-its client 3. What clients' rules tell stands among the metrics as `rule.name`; what they send is in `vectors`.
+its client 3. What clients' rules tell is JSON in `told`, by rule; what they send is in `vectors`.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import torch
-from flwr.app import ArrayRecord, Message, MetricRecord
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 
 from adafed.client_rules.base import Told
 from adafed.engines.flower.arrays import Arrays
@@ -115,14 +116,15 @@ def numbers_of(metrics: MetricRecord) -> dict[str, float]:
     return {key: float(value) for key, value in metrics.items() if isinstance(value, int | float)}
 
 
-def told_of(metrics: MetricRecord) -> dict[str, Told]:
-    """What clients' rules tell, by rule. A rule of one's own may have dots in its name, what it tells has none."""
-    told: dict[str, Told] = {}
-    for key, value in metrics.items():
-        rule, dot, name = key.rpartition(".")
-        if dot:
-            told.setdefault(rule, {})[name] = value
-    return told
+def told_of(message: Message, suffix: str) -> dict[str, Told]:
+    """What a client's rules tell, by rule; nothing where it is not of that form."""
+    text = message.content.config_records.get(f"told{suffix}", ConfigRecord()).get("told", "{}")
+    try:
+        found = json.loads(text) if isinstance(text, str) else {}
+    except (ValueError, RecursionError):
+        return {}
+    there = found.items() if isinstance(found, dict) else ()
+    return {rule: told for rule, told in there if isinstance(told, dict)}
 
 
 def _read(
@@ -167,7 +169,7 @@ def _read(
     vectors = _vectors(content.array_records.get(f"vectors{suffix}", ArrayRecord()), limits.vectors, arrays.length)
     if isinstance(vectors, str):
         return client, vectors
-    told = told_of(content.metric_records[f"metrics{suffix}"])
+    told = told_of(message, suffix)
     return Reply(client, int(numbers[SAMPLES]), update, statistics, numbers, told, vectors, node)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord
 
 from adafed.engines.flower.arrays import Arrays, NamedArray
 from adafed.engines.flower.kept import KeptOnNode
@@ -29,7 +29,8 @@ def trained(station: Station, message: Message, context: Context, folder: str | 
     round_ = int(orders["server-round"])
     received = arrays.flat(message.content.array_records["arrays"])
     broadcast = message.content.array_records.get("broadcast", ArrayRecord())
-    received = torch.cat([received, *(torch.from_numpy(array.numpy()) for array in broadcast.values())])
+    wanted = [f"{rule.name}.{name}" for rule in config.parts.client_rules for name in rule.receives]
+    received = torch.cat([received, *(torch.from_numpy(broadcast[name].numpy()) for name in wanted)])
     lr, told_after = config.local.rate(round_), config.server.loss == "after"
     content: dict[str, Any] = {}
     each = zip(orders["clients"], orders["shares"], orders["kept"], orders["orders"], strict=True)
@@ -47,6 +48,7 @@ def trained(station: Station, message: Message, context: Context, folder: str | 
             sent = station.visiting.sent(row[0])
             content[f"vectors:{client}"] = ArrayRecord({name: Array(one.numpy()) for name, one in sent.items()})
         content[f"metrics:{client}"] = MetricRecord(_numbers(report) | {RESTARTED: int(restarted)})
+        content[f"told:{client}"] = ConfigRecord({"told": json.dumps(report.told)})
     return content
 
 
@@ -75,8 +77,8 @@ def answered(station: Station, message: Message) -> dict[str, Any]:
     content: dict[str, Any] = {}
     for client, own in zip(orders["clients"], orders["orders"], strict=True):
         told = station.ask(AskUnit(int(client), str(orders["ask"]), json.loads(own)), parameters)
-        named = {f"{orders['ask']}.{name}": value for name, value in told.items()}
-        content[f"metrics:{client}"] = MetricRecord({CLIENT: int(client), **named})
+        content[f"metrics:{client}"] = MetricRecord({CLIENT: int(client)})
+        content[f"told:{client}"] = ConfigRecord({"told": json.dumps({orders["ask"]: told})})
     return content
 
 
@@ -103,8 +105,7 @@ def _numbers(report: Report) -> dict[str, Any]:
         ACCURACY: report.before.accuracy if report.before else None,
         AFTER: report.after.loss if report.after else None,
     }
-    told = {f"{rule}.{name}": value for rule, said in report.told.items() for name, value in said.items()}
-    return {key: value for key, value in found.items() if value is not None} | told
+    return {key: value for key, value in found.items() if value is not None}
 
 
 def _config(message: Message) -> Mapping[str, Any]:

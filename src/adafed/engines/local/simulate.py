@@ -101,7 +101,8 @@ class LocalEngine:
         clients, shares = [task.client for task in tasks], [task.share for task in tasks]
         samples = [int(self.sizes[client]) for client in clients]
         self._units = []
-        for places in groups(clients, samples, shares, self.station.group):
+        size = 1 if any(task.orders for task in tasks) else self.station.group  # who is told something is trained alone
+        for places in groups(clients, samples, shares, size):
             work = tuple(Assignment(clients[p], asked.round, lr, shares[p]) for p in places)
             kept = tuple(self._kept(clients[p], state, asked.round) for p in places) if self.config.keeps else ()
             orders = tuple(tasks[p].orders for p in places) if any(tasks[p].orders for p in places) else ()
