@@ -13,14 +13,13 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from adafed.algebra.gram import screen
-from adafed.algebra.rows import Rows, Updates
-from adafed.algebra.weighted_sum import weighted_sum
+from adafed.algebra.rows import Updates
 from adafed.client_rules.base import Ask, ClientRule, Orders, Plan, Setting, TellingReply, Tensors
 from adafed.config.sections import Config
 from adafed.errors import AdafedError, NoClientLeft
 from adafed.metrics import improvement
 from adafed.rounds.cohort import Cohort, Sampler
+from adafed.rounds.plans import Ruled, broadcast, orders, ruled_by, summed, taken
 from adafed.rounds.records import Participant, RoundRecord
 from adafed.rounds.replies import ACCURACY, AFTER, LOSS, LOSSES, RUNNING, Reply
 from adafed.server.aggregate import Aggregate, aggregate
@@ -30,14 +29,6 @@ from adafed.server_rules.guards import Guard
 
 BAD_STATISTICS = "BatchNorm statistics hold NaN or infinity"
 DID_NOT_ANSWER = "did not answer"
-
-
-@dataclass(frozen=True)
-class Ruled:
-    """A client rule with its half of the server."""
-
-    rule: ClientRule
-    plan: Plan
 
 
 class Concluded(NamedTuple):
@@ -70,16 +61,7 @@ class ServerHalf:
     def of(cls, config: Config, ids: Sequence[str]) -> ServerHalf:
         """Of an experiment, with the clients called so."""
         parts = config.parts
-        setting = Setting(len(ids), config.rounds, config.derived_seeds().sampling)
-        ruled = tuple(Ruled(rule, rule.plan(setting)) for rule in parts.client_rules)
-        for rule in parts.client_rules:
-            if strange := set(rule.sums) - {"update", *rule.sends}:
-                raise AdafedError(
-                    f"client rule {rule.name} sums {min(strange)!r}; it must be 'update' or among its sends"
-                )
-        drawing = [one.rule.name for one in ruled if type(one.plan).draw is not Plan.draw]
-        if len(drawing) > 1:
-            raise AdafedError(f"{' and '.join(drawing)} each plan who takes part in a round; leave all but one out")
+        ruled = ruled_by(parts.client_rules, Setting(len(ids), config.rounds, config.derived_seeds().sampling))
         return cls(
             Server(parts.rule, parts.optimizer, parts.schedule, config.server.rate),
             told=config.server.loss,
@@ -130,29 +112,11 @@ class ServerHalf:
 
     def orders(self, state: ServerState, round: int, clients: Sequence[int]) -> list[dict[str, Orders]]:
         """What the server tells each of these clients alone, by client rule."""
-        found: list[dict[str, Orders]] = [{} for _ in clients]
-        for one in self.client_rules:
-            if type(one.plan).orders is Plan.orders:
-                continue
-            known = one.rule.own(state.known)
-            for own, client in zip(found, clients, strict=True):
-                orders = one.plan.orders(round, client, known)
-                own |= {one.rule.name: orders} if orders else {}
-        return found
+        return orders(self.client_rules, state.known, round, clients)
 
     def broadcast(self, state: ServerState) -> torch.Tensor:
         """The model and, behind it, the vectors that the clients' rules receive."""
-        found = [state.parameters]
-        for one in self.client_rules:
-            vectors = one.plan.broadcast(one.rule.own(state.known)) if one.rule.receives else {}
-            for name in one.rule.receives:
-                if name not in vectors or vectors[name].shape != (state.length,):
-                    raise AdafedError(
-                        f"client rule {one.rule.name} receives {name!r}, which Plan.broadcast does not give; it must "
-                        f"be a vector of the parameters' length, {state.length}"
-                    )
-                found.append(vectors[name])
-        return found[0] if len(found) == 1 else torch.cat(found)
+        return broadcast(self.client_rules, state)
 
     def rule(self, round: int) -> Rule:
         found = self.server.rule
@@ -180,7 +144,7 @@ class ServerHalf:
             bad = [k for k, reply in enumerate(replies) if not bool(reply.statistics.isfinite().all())]
             dropped = dict.fromkeys(bad, BAD_STATISTICS)
         outcome, skipped = self._aggregated(state, round, replies, dropped, updates) if replies else (None, nobody)
-        known, term = self._summed(state, replies, updates, outcome)
+        known, term = summed(self.client_rules, state, replies, updates, outcome)
         next_state = self.server.step(state, outcome, _averaged(replies, outcome), term)
         next_state = replace(next_state, known=known)
         if any(one.rule.keeps for one in self.client_rules):
@@ -230,37 +194,8 @@ class ServerHalf:
     def _kept(self, round: int, replies: Sequence[Reply], outcome: Aggregate | None) -> dict[str, int]:
         """Who has written what it keeps. Where the server adds up what clients sent, one that was left out goes on from
         what it kept before, so that both sides speak of the same."""
-        summed = any(one.rule.sums for one in self.client_rules)
-        taken = _taken(outcome) if summed else list(range(len(replies)))
-        return {str(replies[k].client): round for k in taken}
-
-    def _summed(
-        self, state: ServerState, replies: Sequence[Reply], updates: Updates | None, outcome: Aggregate | None
-    ) -> tuple[Tensors, torch.Tensor | None]:
-        """What the client rules know after their vectors were added up, and what they add to the direction. What
-        screening and guards dropped or bounded is dropped and bounded here too."""
-        known, term, taken = dict(state.known), None, _taken(outcome)
-        weights = np.ones(len(taken))
-        if outcome is not None and outcome.diagnostics.multipliers is not None:
-            weights = outcome.diagnostics.multipliers[taken]
-        for rule, plan in ((one.rule, one.plan) for one in self.client_rules if one.rule.sums and taken):
-            sums: Tensors = {}
-            for name in rule.sums:
-                if name == "update":
-                    rows = Rows(updates if updates is not None else [reply.update for reply in replies])
-                else:
-                    rows = Rows([reply.vectors[f"{rule.name}.{name}"] for reply in replies])
-                finite = screen(rows.select(taken))[0]
-                there = [k for k, good in zip(taken, finite, strict=True) if good]
-                total = weighted_sum(rows.select(there), weights[finite]) if there else None
-                usable = total is not None and bool(total.isfinite().all())
-                sums[name] = total if usable and total is not None else torch.zeros(rows.length, dtype=rows.dtype)
-            own, more = plan.summed(rule.own(known), sums)
-            known |= rule.named(own)
-            if more is not None:
-                _require_term(rule, more, state.length)
-                term = more if term is None else term + more
-        return known, term
+        adding = any(one.rule.sums for one in self.client_rules)
+        return {str(replies[k].client): round for k in (taken(outcome) if adding else range(len(replies)))}
 
     def _learned(self, state: ServerState, round: int, replies: Sequence[Reply], ask: RuleAsk) -> ServerState:
         for one in self.client_rules:
@@ -343,29 +278,19 @@ def _among_all(outcome: Aggregate, named: Mapping[str, str], dropped: Mapping[in
     kept = [k for k in range(count) if k not in dropped]
     coefficients, rates = np.zeros(count), np.full(count, np.nan)
     coefficients[kept], rates[kept] = outcome.coefficients, diagnostics.rates
-    told = replace(diagnostics, rates=rates, dropped=diagnostics.dropped | dict(named))
+    multipliers = diagnostics.multipliers
+    if multipliers is not None:
+        multipliers = np.full(count, np.nan)
+        multipliers[kept] = diagnostics.multipliers
+    told = replace(diagnostics, rates=rates, dropped=diagnostics.dropped | dict(named), multipliers=multipliers)
     return replace(outcome, coefficients=coefficients, diagnostics=told)
-
-
-def _taken(outcome: Aggregate | None) -> list[int]:
-    """The places of the replies that were not dropped."""
-    return [] if outcome is None else [k for k, rate in enumerate(outcome.diagnostics.rates) if not np.isnan(rate)]
-
-
-def _require_term(rule: ClientRule, term: torch.Tensor, length: int) -> None:
-    if not isinstance(term, torch.Tensor) or term.shape != (length,) or not bool(term.isfinite().all()):
-        what = f"a tensor of shape {tuple(term.shape)}" if isinstance(term, torch.Tensor) else type(term).__name__
-        raise AdafedError(
-            f"client rule {rule.name}: Plan.summed gave {what} to add to the direction; it must be a finite vector of "
-            f"{length} numbers"
-        )
 
 
 def _averaged(replies: Sequence[Reply], outcome: Aggregate | None) -> torch.Tensor | None:
     """BatchNorm's statistics of the clients that were kept, by sample count, as the parameters of FedAvg."""
     if outcome is None or not len(replies[0].statistics):
         return None
-    kept = _taken(outcome)
+    kept = taken(outcome)
     if not kept:
         return None
     weights = np.array([replies[k].samples for k in kept], dtype=np.float64)
