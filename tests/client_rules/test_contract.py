@@ -174,9 +174,9 @@ class Stacking(Good):
 @pytest.mark.parametrize(
     ("rule", "told"),
     [
-        (Unnamed, "put 'other' into visit.send; it must be named in `sends`|named in `sends`"),
+        (Unnamed, "put 'other' into visit.send; .* named in `sends`"),
         (Tensorial, r"tells \['norm'\]; each must be a number, a string or a list of them"),
-        (Stacking, "a rule with stacks = True may only pull|with stacks = True may only pull"),
+        (Stacking, "a rule with stacks = True may only pull"),
     ],
 )
 def test_more_of_what_a_rule_may_not_do_is_told(rule: type[ClientRule], told: str) -> None:

@@ -120,7 +120,7 @@ class Loop:
             clock.lap("train")
             self.state, record = self._conclude(cohort, collected, t)  # lines 11-16
             clock.lap("server")
-            record = self._measured(record, cohort, collected, t)
+            record = self._measured(record, collected, t)
             clock.lap("measure")
             cohort = self._begin(t + 1)
             clock.lap("train")
@@ -166,7 +166,7 @@ class Loop:
     def _due(self, every: int, t: int) -> bool:
         return every >= 0 and (t == self.config.rounds or (every > 0 and t % every == 0))
 
-    def _measured(self, record: RoundRecord, cohort: Cohort, collected: Collected, t: int) -> RoundRecord:
+    def _measured(self, record: RoundRecord, collected: Collected, t: int) -> RoundRecord:
         """The record with rho_t and the evaluations, where they are due: one phase for both."""
         stepped = [Wanted(tuple(reply.client for reply in collected.replies), "train", as_trained=True)]
         stepped = stepped if collected.replies and self._due(self.improvement_every, t) else []
