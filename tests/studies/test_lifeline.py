@@ -11,14 +11,20 @@ import pytest
 
 from adafed.studies.lifeline import VARIABLE, Lifeline, end_with_parent
 
-CHILD = "import time, adafed.lifeline as l; l.end_with_parent(); print('up', flush=True); time.sleep(600)"
+CHILD = """
+import time
+from adafed.studies.lifeline import end_with_parent
+end_with_parent()
+print("up", flush=True)
+time.sleep(600)
+"""
 PARENT = """
 import os, subprocess, sys
 from adafed.studies.lifeline import Lifeline
 held = Lifeline()
 child = subprocess.Popen([sys.executable, "-c", sys.argv[1]], stdout=subprocess.PIPE, text=True,
                          pass_fds=[held.descriptor], env=os.environ | held.environment)
-child.stdout.readline()
+assert child.stdout.readline() == "up\\n", "the child never lived"
 print(child.pid, flush=True)
 {end}
 """
@@ -27,7 +33,7 @@ print(child.pid, flush=True)
 @pytest.mark.parametrize("end", ["os._exit(0)", "os.kill(os.getpid(), 9)", "held.__exit__(); child.wait()"])
 def test_a_child_ends_with_its_parent(end: str) -> None:
     done = subprocess.run([sys.executable, "-c", PARENT.format(end=end), CHILD], stdout=subprocess.PIPE, text=True)
-    child = int(done.stdout)
+    child = int(done.stdout)  # nothing is printed for a child that never lived
     if psutil.pid_exists(child):
         assert not psutil.wait_procs([psutil.Process(child)], timeout=60)[1]
 
