@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal
 import tomli_w
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
+from adafed.attacks import Lie, lies_from
 from adafed.client_rules import WITH_KEYS, ClientRule, client_rule
 from adafed.config.experiments import path as experiment_path
 from adafed.config.merging import DEFAULTS, merged, parse_settings
@@ -48,7 +49,7 @@ def named(name: str, **options: Any) -> NamedEntry:
     return NamedEntry.model_validate({"name": name, **options})
 
 
-def _with_options(entry: Rule | ServerOptimizer | Schedule | ClientRule | Guard) -> dict[str, Any]:
+def _with_options(entry: Rule | ServerOptimizer | Schedule | ClientRule | Guard | Lie) -> dict[str, Any]:
     """As made; None is what is left out, and TOML has no word for it."""
     return {"name": entry.name} | {option: value for option, value in options(entry).items() if value is not None}
 
@@ -158,6 +159,15 @@ class NoiseSection(Section):
     level: Share = 0.5  # such a client's labels are drawn anew with a probability between this and 1
 
 
+class AttackSection(Section):
+    """Clients that lie to the server, in the simulator alone: names of lies in the order they are told in, or tables
+    with a name and options."""
+
+    use: list[Entry] = Field(default_factory=list)
+    share: Annotated[float, Field(gt=0, le=1)] = 0.1  # of the clients, at least one
+    clients: list[str] | None = None  # or these
+
+
 class EvaluationSection(Section):
     every: Count = 1
     improvement_every: Annotated[int, Field(ge=0)] = 1  # rho_t; 0 never measures it
@@ -185,6 +195,7 @@ class Parts:
     schedule: Schedule
     client_rules: tuple[ClientRule, ...]
     guards: tuple[Guard, ...]
+    lies: tuple[Lie, ...] = ()
 
 
 class Config(Section):
@@ -206,6 +217,7 @@ class Config(Section):
     guards: GuardsSection = GuardsSection()
     client: ClientSection = ClientSection()
     noise: NoiseSection | None = None
+    attack: AttackSection | None = None
     evaluation: EvaluationSection = EvaluationSection()
     run: RunSection = RunSection()
 
@@ -222,6 +234,7 @@ class Config(Section):
             schedule(server.schedule.name, **server.schedule.options),
             self._client_rules(),
             guards_from([(one.name, one.options) for one in self.guards.use]),
+            lies_from([(one.name, one.options) for one in self.attack.use]) if self.attack else (),
         )
 
     def _client_rules(self) -> tuple[ClientRule, ...]:
@@ -282,6 +295,8 @@ class Config(Section):
             "client": {"rules": [_with_options(one) for one in self.parts.client_rules if one.name in listed]},
             "guards": {"use": [_with_options(one) for one in self.parts.guards]},
         }
+        if self.attack is not None:
+            content["attack"] |= {"use": [_with_options(one) for one in self.parts.lies]}
         content["server"] |= {
             "optimizer": _with_options(self.parts.optimizer),
             "schedule": _with_options(self.parts.schedule),

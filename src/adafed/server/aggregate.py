@@ -7,7 +7,7 @@ Everything a client can send wrong is screened before it reaches a rule or the m
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from adafed.algebra.weighted_sum import weighted_sum_and_norm
 from adafed.errors import AdafedError, NoClientLeft
 from adafed.server.remaining import Remaining
 from adafed.server_rules.base import Answer, Facts, Need, Numbers, Rule, Vector
-from adafed.server_rules.guards import Guard, resolved
+from adafed.server_rules.guards import Guard, LookingBack, Step, resolved
 from adafed.server_rules.guards.screening import Negligible, UsableFacts
 
 Values = Sequence[float | None] | np.ndarray[Any, Any] | torch.Tensor
@@ -31,12 +31,14 @@ Values = Sequence[float | None] | np.ndarray[Any, Any] | torch.Tensor
 class RuleState:
     """What a rule carries from round to round: JSON-able numbers and, for rules that look back, remembered updates.
 
-    `memory[i]` names the client and the round of `vectors[i]`.
+    `memory[i]` names the client and the round of `vectors[i]`. `guards` are the numbers of guards that look back, by
+    place in the chain and name.
     """
 
     numbers: Numbers = field(default_factory=dict)
     memory: tuple[tuple[str, int], ...] = ()
     vectors: torch.Tensor | None = None
+    guards: dict[str, Numbers] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -45,8 +47,9 @@ class Diagnostics:
 
     `rates` are the g_k . d in the order given, NaN for dropped clients; `condition` is that of the Gram matrix of the
     unit updates before guards, None for rules that ask for none; `dropped` says who was left out and why, `bounded`
-    whom a guard has bounded; `notes` is the rule's own. `multipliers` are the guards', in the order given, NaN for
-    dropped clients; None where all are 1. All else is of the updates g_k as they were sent, multipliers or not.
+    whom a guard has bounded, `warned` of whom it warns; `notes` is the rule's own. `multipliers` are the guards', in
+    the order given, NaN for dropped clients; None where all are 1. All else is of the updates g_k as they were sent,
+    guards or not.
     """
 
     norm: float
@@ -58,6 +61,7 @@ class Diagnostics:
     notes: dict[str, Any]
     bounded: dict[str, str] = field(default_factory=dict)
     multipliers: Vector | None = None
+    warned: dict[str, str] = field(default_factory=dict)
 
     @property
     def hull(self) -> str | None:
@@ -90,7 +94,7 @@ def aggregate(
     local_lr: float | None = None,
     federation: int | None = None,
     state: RuleState | None = None,
-    guards: Sequence[Guard | str] = (),
+    guards: Sequence[Guard | str] | str = (),
 ) -> Aggregate:
     """Aggregate the updates g_k = theta - theta_k of K clients by `rule`.
 
@@ -98,8 +102,8 @@ def aggregate(
     client and may be left out where the rule does not need them; `round` counts from 1; `federation` is the number of
     clients there are in all. Bad clients are dropped and named in `diagnostics.dropped`: a non-finite update or loss,
     an accuracy or sample count the rule needs and cannot use, and, for rules that solve with the Gram matrix, a zero
-    update, which would veto every step. `guards` act on those that are left, in their order, before the rule. A mistake
-    in the call raises `AdafedError`.
+    update, which would veto every step. `guards` act on those that are left, in their order, before the rule; "default"
+    stands for the default ones. A mistake in the call raises `AdafedError`.
     """
     chain = resolved(guards)
     state = RuleState(rule.initial_state()) if state is None else state
@@ -128,9 +132,10 @@ def _aggregated(rule: Rule, rows: Rows, facts: Facts, state: RuleState, guards: 
     left = Remaining.all_of(facts).screened(UsableFacts(), needs)
     left = left.read(rows, needs, rule).screened(Negligible(), rule.needs)
     still = not left.kept and ZERO in left.dropped.values()
-    for guard in guards:
-        left = left.after(guard, rule.needs) if left.kept else left
-    if left.multipliers is not None:
+    left = replace(left, states=state.guards)
+    for place, guard in enumerate(guards):
+        left = left.after(guard, rule.needs, f"{place} {guard.name}") if left.kept else left
+    if left.multipliers is not None or left.mixing is not None:
         left = left.screened(Negligible(), rule.needs)
     if still:  # nobody moved: there is no direction, and nothing to learn for the rule's state
         answer = Answer(np.zeros(len(left.remembered)), state.numbers, {"stationary": "every update is zero"})
@@ -139,15 +144,21 @@ def _aggregated(rule: Rule, rows: Rows, facts: Facts, state: RuleState, guards: 
     else:
         told = "; ".join(f"client {facts.clients[k]}: {reason}" for k, reason in left.dropped.items())
         raise NoClientLeft(f"no client is left to aggregate: {told}")
-    return _outcome(rule, rows, facts, state, left, answer)
+    return _outcome(rule, rows, facts, state, left, answer, guards)
 
 
-def _outcome(rule: Rule, rows: Rows, facts: Facts, state: RuleState, left: Remaining, answer: Answer) -> Aggregate:
-    """The coefficients are made those of the updates as they were sent, so a multiplier takes no pass of its own."""
+def _outcome(
+    rule: Rule,
+    rows: Rows,
+    facts: Facts,
+    state: RuleState,
+    left: Remaining,
+    answer: Answer,
+    guards: tuple[Guard, ...],
+) -> Aggregate:
+    """The coefficients are made those of the updates as they were sent, so a guard takes no pass of its own."""
     count, kept, matrix = facts.count, left.kept, left.gram
-    weights = answer.coefficients
-    if left.multipliers is not None:
-        weights = weights * np.append(left.multipliers, np.ones(len(left.remembered)))
+    weights = left.of_sent(answer.coefficients)
     chosen = rows.select(kept + left.remembered)
     direction, norm = weighted_sum_and_norm(chosen, weights, matrix=matrix if "gram" in rule.needs else None)
     rates = np.full(count, np.nan)
@@ -164,6 +175,8 @@ def _outcome(rule: Rule, rows: Rows, facts: Facts, state: RuleState, left: Remai
     if left.multipliers is not None:
         multipliers = np.full(count, np.nan)
         multipliers[kept] = left.multipliers
+    if kept:
+        left = _looked_back(guards, left, Step(left.facts.clients, _shares(weights, rates, kept), norm, mean_norm))
     diagnostics = Diagnostics(
         norm=norm,
         mean_norm=mean_norm,
@@ -174,8 +187,27 @@ def _outcome(rule: Rule, rows: Rows, facts: Facts, state: RuleState, left: Remai
         notes=answer.notes,
         bounded={facts.clients[k]: reason for k, reason in sorted(left.bounded.items())},
         multipliers=multipliers,
+        warned={facts.clients[k]: reason for k, reason in sorted(left.warned.items())},
     )
-    return Aggregate(coefficients, direction, diagnostics, _remembered(rule, rows, facts, state, left, answer))
+    next_state = replace(_remembered(rule, rows, facts, state, left, answer), guards=left.states)
+    return Aggregate(coefficients, direction, diagnostics, next_state)
+
+
+def _shares(weights: Vector, rates: Vector, kept: list[int]) -> Vector:
+    """How much of the direction each client holds: y_k g_k . d, of their sum."""
+    parts = weights[: len(kept)] * rates[kept]
+    total = float(parts.sum())
+    return parts / total if total > 0.0 else np.zeros(len(kept))
+
+
+def _looked_back(guards: tuple[Guard, ...], left: Remaining, step: Step) -> Remaining:
+    """What the guards that look back make of the step."""
+    for place, guard in enumerate(guards):
+        if isinstance(guard, LookingBack) and type(guard).learned is not LookingBack.learned:
+            where = f"{place} {guard.name}"
+            state, found = guard.learned(step, left.states.get(where, {}))
+            left = left.warning(found, state, where)
+    return left
 
 
 def _remembered(rule: Rule, rows: Rows, facts: Facts, state: RuleState, left: Remaining, answer: Answer) -> RuleState:
@@ -192,7 +224,9 @@ def _remembered(rule: Rule, rows: Rows, facts: Facts, state: RuleState, left: Re
     older = len(entries)
     entries += [(k, (facts.clients[k], facts.round)) for k in left.kept]
     vectors = rows.select([row for row, _ in entries]).block(0, rows.length) if entries else None
-    if vectors is not None and left.multipliers is not None:
+    if vectors is not None and left.mixing is not None:
+        vectors[older:] = torch.from_numpy(left.mixing).to(vectors) @ vectors[older:]
+    elif vectors is not None and left.multipliers is not None:
         vectors[older:] *= torch.from_numpy(left.multipliers)[:, None].to(vectors)
     return RuleState(answer.state, tuple(entry for _, entry in entries), vectors)
 

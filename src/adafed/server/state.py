@@ -45,6 +45,8 @@ class ServerState:
         if self.rule_state is not None:
             numbers["rule"] = self.rule_state.numbers
             numbers["memory"] = self.rule_state.memory
+            if self.rule_state.guards:
+                numbers["guards"] = self.rule_state.guards
             if self.rule_state.vectors is not None:
                 tensors["memory"] = self.rule_state.vectors
         return tensors, json.dumps(numbers)
@@ -55,7 +57,7 @@ class ServerState:
         rule_state = None
         if "rule" in numbers:
             memory = tuple((str(client), int(round_)) for client, round_ in numbers["memory"])
-            rule_state = RuleState(numbers["rule"], memory, tensors.get("memory"))
+            rule_state = RuleState(numbers["rule"], memory, tensors.get("memory"), numbers.get("guards", {}))
         rest = {name: tensor for name, tensor in tensors.items() if name not in ("parameters", "memory")}
         moments = {name.removeprefix("moment."): one for name, one in rest.items() if name.startswith("moment.")}
         # Version 0.1 had no prefix, and another name for what clients keep; a rule knows its own names of then.
