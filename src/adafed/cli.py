@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from adafed.commands import searches, studies, training
+from adafed.commands import attacks, searches, studies, training
 from adafed.commands.flower import app as flower
 from adafed.commands.shared import console, errors, print_rows
 from adafed.errors import AdafedError
@@ -30,6 +30,7 @@ for command in (
     training.run,
     training.resume,
     studies.compare,
+    attacks.attack,
     searches.tune,
     searches.reproduce,
     studies.results,

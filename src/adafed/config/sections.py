@@ -145,11 +145,16 @@ class ClientSection(Section):
     rules: list[Entry] = Field(default_factory=list)
 
 
+def _text_as_list(value: Any) -> Any:
+    """`use = "default"` is short for a list with that name alone."""
+    return [value] if isinstance(value, str) else value
+
+
 class GuardsSection(Section):
     """Guards between the screening of updates and the rule, in the order they act in: names, or tables with a name and
-    options."""
+    options; "default" stands for the default ones."""
 
-    use: list[Entry] = Field(default_factory=list)
+    use: Annotated[list[Entry], BeforeValidator(_text_as_list)] = Field(default_factory=list)
 
 
 class NoiseSection(Section):

@@ -1,12 +1,14 @@
 """A bounded veto: one client that opposes nearly all others takes away no more than half of the step they agree on.
 
 Under rules that solve with the Gram matrix no step is taken that makes a client worse off, so an update turned round
-stops them all; under the others it pulls against them. Where the others agree, such an update is not dropped: as much
-of their mean a is added to it as makes its part along a half as long as a is. What it says beside that is left as it
-was. Where the others do not agree among themselves, opposing them is what every client does, and nothing is bounded.
+stops them all; under the others it pulls against them. Where the others agree, such an update is not dropped: its own
+part is made no longer than half of the usual, and as much of the others' mean a is added as makes it go along with a,
+half as far as a itself. Where the others do not agree among themselves, opposing them is what every client does, and
+nothing is bounded.
 
-Why half: under the shortest vector of the hull, all updates with g . a >= ||a||^2 / 2 have d . a >= ||a||^2 / 2, as d
-itself is one of the hull. Its loss counts as the others' median at most, or gamma would give the veto back.
+Why half: every vector of the hull of updates with g . a >= ||a||^2 / 2 has that product too, so a rule that takes one
+of them goes half as far along a, whatever the one client sends. Its loss counts as the others' median at most, or gamma
+would give the veto back.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ class BoundedVeto(Guard):
     summary: ClassVar[str] = "a client that opposes nearly all others takes away at most half of the step they agree on"
     opposed: float = 0.65  # share of the others whose updates an update must oppose
     cosine: float = 0.2  # how far it must point against their sum
-    agreement: float = 1.0  # how much longer their sum must be than that of updates at right angles
+    agreement: float = 1.1  # how much longer their sum must be than that of updates at right angles
     longer: float = 1.2  # than the median it must be under rules that only add up: there a short one does no harm
     left: float = 0.5  # of the step of the others
     length: float = 0.5  # of the others' median that its own part may have
