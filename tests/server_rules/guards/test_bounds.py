@@ -130,7 +130,7 @@ def test_a_diverged_client_does_not_cost_the_model(rule: str) -> None:
     """Its loss and its update are finite and beyond all measure."""
     random = torch.Generator().manual_seed(0)
     rows = torch.randn(8, 50, generator=random, dtype=torch.float64) + 0.5
-    told = {"losses": [1.0] * 7 + [7e12], "sizes": [10.0] * 8, "local_lr": 0.1}
+    told: dict[str, Any] = {"losses": [1.0] * 7 + [7e12], "sizes": [10.0] * 8, "local_lr": 0.1}
     wild = rows.clone()
     wild[7] *= 1e9
     usual = adafed.aggregate(adafed.rule(rule), rows[:7], **_of_first(told, 7)).diagnostics.norm

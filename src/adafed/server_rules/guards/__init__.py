@@ -2,6 +2,7 @@
 
 from adafed.server_rules.guards import claims, copies, history, krum, lengths, losses, screening, sizes, stall, veto
 from adafed.server_rules.guards.base import (
+    DEFAULT,
     DEFAULT_GUARDS,
     GUARDS,
     Guard,
@@ -13,6 +14,7 @@ from adafed.server_rules.guards.base import (
 )
 
 __all__ = [
+    "DEFAULT",
     "DEFAULT_GUARDS",
     "GUARDS",
     "Guard",
