@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 import adafed
 from adafed import Facts
-from adafed.server_rules.guards import GUARDS
+from adafed.server_rules.guards import GUARDS, LookingBack
 
 SOLVES, ADDS = adafed.rule("adafed").needs, adafed.rule("fedavg").needs
 Rows = npt.NDArray[np.float64]
@@ -193,3 +194,24 @@ def test_colluders_are_dropped() -> None:
 )
 def test_it_drops_as_many_as_it_is_told(count: int, share: float, dropped: int) -> None:
     assert len(GUARDS.make("krum", share=share).judge(facts(cohort(count)), SOLVES).dropped) == dropped
+
+
+def test_who_has_opposed_lately_stays_bounded_when_the_others_agree_less() -> None:
+    guard, state = GUARDS.make("veto"), {}
+    assert isinstance(guard, LookingBack)
+    opposed = facts(np.vstack([cohort(), -cohort()[3]]))
+    apart = np.eye(10)
+    apart[9] = -0.1 * apart[:9].sum(axis=0) + apart[9]  # at odds with all, who have nothing in common
+    late = facts(apart)
+    assert guard.judge_with(late, SOLVES, state).mixing is None
+    for _ in range(6):
+        verdict = guard.judge_with(opposed, SOLVES, state)
+        state = json.loads(json.dumps(verdict.state))
+    assert state["opposed"].keys() == {"9"}
+    assert guard.judge_with(late, SOLVES, state).bounded.keys() == {9}
+    for _ in range(25):
+        verdict = guard.judge_with(facts(cohort(10)), SOLVES, state)
+        assert verdict.mixing is None  # it goes along with them now
+        assert verdict.state is not None
+        state = verdict.state
+    assert state == {"opposed": {}}
