@@ -45,7 +45,8 @@ def list_(
     what: Annotated[
         str,
         typer.Argument(
-            help="rules, client-rules, guards, optimizers, schedules, data, partitions, models, metrics or experiments."
+            help="rules, client-rules, guards, lies, optimizers, schedules, data, partitions, models, metrics or "
+            "experiments."
         ),
     ] = "rules",
 ) -> None:

@@ -7,7 +7,7 @@ clients send two more numbers in `metrics`: `loss`, that of the received model o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from logging import getLogger
 from pathlib import Path
@@ -33,6 +33,7 @@ from adafed.server.optimizers import ServerOptimizer, optimizer
 from adafed.server.schedules import Schedule, schedule
 from adafed.server.state import Server, ServerState
 from adafed.server_rules import Rule, rule
+from adafed.server_rules.guards import Guard, resolved
 
 log = getLogger("flwr")
 
@@ -49,7 +50,8 @@ class FairStrategy(Strategy):
 
     `checkpoint` names a folder; the server's state is saved there after every round, and `start` goes on from it.
     `evaluate_every` is 0 for one evaluation after the last round, -1 for none. `loss` says which of the clients' losses
-    the rule is told: before, after or running.
+    the rule is told: before, after or running. `guards` bound what clients that lie can do (`adafed list guards`):
+    "default", or a list; () for none.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class FairStrategy(Strategy):
         statistics: Collection[str] | None = None,
         evaluate_every: int = 0,
         checkpoint: str | Path | Keeper | None = None,
+        guards: Sequence[Guard | str] | str = (),
     ) -> None:
         if loss not in LOSSES:
             raise AdafedError(f"loss is {loss!r}; it must be one of {', '.join(LOSSES)}")
@@ -83,6 +86,7 @@ class FairStrategy(Strategy):
         self.loss = loss
         self.local_lr = local_lr
         self.statistics = statistics
+        self.guards = resolved(guards)
         self.evaluate_every = evaluate_every
         self.keeper: Keeper | None = StateKeeper(checkpoint) if isinstance(checkpoint, str | Path) else checkpoint
         self.handshake = fraction_train < 1
@@ -196,7 +200,7 @@ class FairStrategy(Strategy):
 
     def _half(self) -> ServerHalf:
         """The server's half of a round, as the simulator has it."""
-        return ServerHalf(self.server, told=self.loss, local_lr=self._local_lr)
+        return ServerHalf(self.server, told=self.loss, local_lr=self._local_lr, guards=self.guards)
 
     # Evaluation
 

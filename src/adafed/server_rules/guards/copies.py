@@ -22,7 +22,7 @@ from adafed.server_rules.guards.base import GUARDS, Guard, Verdict
 @dataclass(frozen=True)
 class Copies(Guard):
     summary: ClassVar[str] = "updates far closer to each other than is usual in the cohort count as one"
-    nearness: float = 0.1  # of the median distance between two updates of length one
+    nearness: float = 0.03  # of the median distance between two updates of length one
 
     def __post_init__(self) -> None:
         at_least("copies.nearness", self.nearness, 0.0, most=1.0)
