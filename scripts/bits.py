@@ -37,6 +37,7 @@ DIGITS = {
     "model": {"name": "mlp", "hidden": [12]},
     "cohort": {"fraction": 0.5},
     "local": {"epochs": 2, "batch_size": 16},
+    "guards": {"use": []},
     "run": {"workers": 0},
 }
 IMAGES = {"data": {"name": "digits", "flat": False}, "local": {"epochs": 1, "lr": 0.05}, "rounds": 3}
@@ -120,6 +121,9 @@ OTHERS: dict[str, dict[str, Any]] = {
     "lstm": LSTM,
     "synthetic": {"data": {"name": "synthetic", "clients": 8}, "partition": None, "model": "logistic"},
     "diverging": {"local": {"lr": 1e9}},
+    "guards": {"guards": {"use": "default"}},
+    "guards-fedavg": {"guards": {"use": ["default", "krum"]}, "rule": "fedavg"},
+    "attack": {"guards": {"use": "default"}, "attack": {"use": ["labels", "random", {"name": "loss", "factor": 9.0}]}},
     "on-disk": {"model": {"name": "mlp", "hidden": [4000]}, "run": {"updates_mb": 1, "workers": 0}, "rounds": 2},
 }  # fmt: skip
 WORKERS = (

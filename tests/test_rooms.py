@@ -20,6 +20,7 @@ ORDER = [
     {"server"},
     {"training"},
     {"client_rules"},
+    {"attacks"},
     {"config"},
     {"rounds"},
     {"runs"},

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from adafed.commands import searches, studies, training
+from adafed.commands import attacks, searches, studies, training
 from adafed.commands.flower import app as flower
 from adafed.commands.shared import console, errors, print_rows
 from adafed.errors import AdafedError
@@ -30,6 +30,7 @@ for command in (
     training.run,
     training.resume,
     studies.compare,
+    attacks.attack,
     searches.tune,
     searches.reproduce,
     studies.results,
@@ -44,7 +45,8 @@ def list_(
     what: Annotated[
         str,
         typer.Argument(
-            help="rules, client-rules, guards, optimizers, schedules, data, partitions, models, metrics or experiments."
+            help="rules, client-rules, guards, lies, optimizers, schedules, data, partitions, models, metrics or "
+            "experiments."
         ),
     ] = "rules",
 ) -> None:

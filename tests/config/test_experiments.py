@@ -41,7 +41,7 @@ def test_what_is_neither_is_told_with_the_names(tmp_path: Path, monkeypatch: pyt
         with pytest.raises(AdafedError, match=rf"^{given} cannot be read: .*there are .*; did you mean fashion\?$"):
             load_study(given)
     with pytest.raises(
-        AdafedError, match=r"no packaged experiment is called 'x'; there are cifar10-1, .*tinyimagenet$"
+        AdafedError, match=r"no packaged experiment is called 'x'; there are attack, cifar10-1, .*tinyimagenet$"
     ):
         packaged("x")
     with pytest.raises(AdafedError, match=r"^here/there cannot be read: No such file or directory$"):

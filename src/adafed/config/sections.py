@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal
 import tomli_w
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
+from adafed.attacks import Lie, lies_from
 from adafed.client_rules import WITH_KEYS, ClientRule, client_rule
 from adafed.config.experiments import path as experiment_path
 from adafed.config.merging import DEFAULTS, USUAL_NAMES, merged, parse_settings
@@ -26,7 +27,7 @@ from adafed.registry import options
 from adafed.server.optimizers import ServerOptimizer, optimizer
 from adafed.server.schedules import Schedule, schedule
 from adafed.server_rules import Rule, rule
-from adafed.server_rules.guards import Guard, guards_from
+from adafed.server_rules.guards import DEFAULT, Guard, guards_from
 
 
 class Section(BaseModel):
@@ -48,7 +49,7 @@ def named(name: str, **options: Any) -> NamedEntry:
     return NamedEntry.model_validate({"name": name, **options})
 
 
-def _with_options(entry: Rule | ServerOptimizer | Schedule | ClientRule | Guard) -> dict[str, Any]:
+def _with_options(entry: Rule | ServerOptimizer | Schedule | ClientRule | Guard | Lie) -> dict[str, Any]:
     """As made; None is what is left out, and TOML has no word for it."""
     return {"name": entry.name} | {option: value for option, value in options(entry).items() if value is not None}
 
@@ -148,11 +149,16 @@ class ClientSection(Section):
     rules: list[Entry] = Field(default_factory=list)
 
 
+def _text_as_list(value: Any) -> Any:
+    """`use = "default"` is short for a list with that name alone."""
+    return [value] if isinstance(value, str) else value
+
+
 class GuardsSection(Section):
     """Guards between the screening of updates and the rule, in the order they act in: names, or tables with a name and
-    options."""
+    options; "default" stands for the default ones."""
 
-    use: list[Entry] = Field(default_factory=list)
+    use: Annotated[list[Entry], BeforeValidator(_text_as_list)] = Field(default_factory=lambda: [named(DEFAULT)])
 
 
 class MemorySection(Section):
@@ -172,6 +178,15 @@ class NoiseSection(Section):
     level: Share = 0.5  # such a client's labels are drawn anew with a probability between this and 1
 
 
+class AttackSection(Section):
+    """Clients that lie to the server, in the simulator alone: names of lies in the order they are told in, or tables
+    with a name and options."""
+
+    use: list[Entry] = Field(default_factory=list)
+    share: Annotated[float, Field(gt=0, le=1)] = 0.1  # of the clients, at least one
+    clients: list[str] | None = None  # or these
+
+
 class EvaluationSection(Section):
     every: Count = 1
     improvement_every: Annotated[int, Field(ge=0)] = 1  # rho_t; 0 never measures it
@@ -187,6 +202,7 @@ class RunSection(Section):
 
 
 SECTIONS = tuple(kind.section for kind in WITH_KEYS if kind.section is not None)  # called as their rules are
+AS_PRINTED = "paper"  # the preset of a rule that runs without guards unless they are named
 STUDY_SECTIONS = ("methods", "profiles", "variants", "study")
 
 
@@ -199,6 +215,7 @@ class Parts:
     schedule: Schedule
     client_rules: tuple[ClientRule, ...]
     guards: tuple[Guard, ...]
+    lies: tuple[Lie, ...] = ()
 
 
 class Config(Section):
@@ -221,6 +238,7 @@ class Config(Section):
     memory: MemorySection = MemorySection()
     client: ClientSection = ClientSection()
     noise: NoiseSection | None = None
+    attack: AttackSection | None = None
     evaluation: EvaluationSection = EvaluationSection()
     run: RunSection = RunSection()
 
@@ -237,6 +255,7 @@ class Config(Section):
             schedule(server.schedule.name, **server.schedule.options),
             self._client_rules(),
             guards_from([(one.name, one.options) for one in self.guards.use]),
+            lies_from([(one.name, one.options) for one in self.attack.use]) if self.attack else (),
         )
 
     def _client_rules(self) -> tuple[ClientRule, ...]:
@@ -299,6 +318,8 @@ class Config(Section):
             "client": {"rules": [_with_options(one) for one in self.parts.client_rules if one.name in listed]},
             "guards": {"use": [_with_options(one) for one in self.parts.guards]},
         }
+        if self.attack is not None:
+            content["attack"] |= {"use": [_with_options(one) for one in self.parts.lies]}
         content["server"] |= {
             "optimizer": _with_options(self.parts.optimizer),
             "schedule": _with_options(self.parts.schedule),
@@ -328,6 +349,8 @@ def load_config(path: str | Path, settings: Iterable[str] = ()) -> Config:
         raise AdafedError(f"{path} is not TOML: {error}") from None
     content = {key: value for key, value in content.items() if key not in STUDY_SECTIONS}
     content.setdefault("name", file.stem)
+    if file.name == "config.toml" and (file.parent / "run.json").exists():
+        content.setdefault("guards", {"use": []})  # a run of before there were any
     return config_from(merged(content, parse_settings(settings)))
 
 
@@ -341,6 +364,8 @@ def config_from(content: Mapping[str, Any]) -> Config:
             key: {"name": USUAL_NAMES[key], **value} if key in USUAL_NAMES and isinstance(value, Mapping) else value
             for key, value in content["server"].items()
         }
+    if isinstance(content.get("rule"), Mapping) and content["rule"].get("preset") == AS_PRINTED:
+        content["guards"] = {"use": [], **content.get("guards", {})}
     try:
         config = Config.model_validate(content)
     except ValidationError as error:

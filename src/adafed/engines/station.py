@@ -12,6 +12,8 @@ from contextlib import contextmanager
 
 import torch
 
+from adafed.attacks import liars
+from adafed.attacks.labels import FlippedFederation
 from adafed.client_rules.base import Told
 from adafed.config.sections import Config
 from adafed.data.base import Federation, Split
@@ -37,7 +39,7 @@ class Station:
     def __init__(self, config: Config, federation: Federation | None = None) -> None:
         seeds = config.derived_seeds()
         self.config = config
-        self.federation = open_from(config) if federation is None else noisy(config, federation)
+        self.federation = open_from(config) if federation is None else made_wrong(config, federation)
         self.device = _device(config.run.device)
         self.model = fitted(config, self.federation, self.device)
         self.initial = self.model.vector.clone().cpu()
@@ -185,15 +187,25 @@ def open_from(config: Config) -> Federation:
     """The federation a configuration asks for."""
     partition = None if config.partition is None else config.partition.model_dump()
     seed = config.derived_seeds().data
-    return noisy(config, open_federation(config.data.model_dump(), partition, config.split.model_dump(), seed=seed))
+    return made_wrong(
+        config, open_federation(config.data.model_dump(), partition, config.split.model_dump(), seed=seed)
+    )
 
 
-def noisy(config: Config, federation: Federation) -> Federation:
-    """With wrong labels, if the configuration asks for them."""
-    if config.noise is None:
-        return federation
-    how = config.noise
-    return NoisyFederation(federation, clients=how.clients, level=how.level, seed=config.derived_seeds().data)
+def made_wrong(config: Config, federation: Federation) -> Federation:
+    """With wrong labels, if the configuration asks for them: noise, and the flipped ones of liars."""
+    if config.noise is not None:
+        how = config.noise
+        federation = NoisyFederation(federation, clients=how.clients, level=how.level, seed=config.derived_seeds().data)
+    if any(lie.in_data for lie in config.parts.lies):
+        federation = FlippedFederation(federation, liars_of(config, federation.ids))
+    return federation
+
+
+def liars_of(config: Config, ids: Sequence[str]) -> frozenset[int]:
+    """Who lies; nobody where there is no [attack]."""
+    how = config.attack
+    return frozenset() if how is None else liars(ids, how.clients, how.share, config.derived_seeds().sampling)
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from adafed.attacks import LIES
 from adafed.client_rules import CLIENT_RULES
 from adafed.config import experiments
 from adafed.config.studies import load_study
@@ -77,6 +78,7 @@ SUBJECTS: dict[str, Callable[[], Listing]] = {
     "rules": _rules,
     "client-rules": lambda: _registered(CLIENT_RULES),
     "guards": lambda: _registered(GUARDS),
+    "lies": lambda: _registered(LIES),
     "optimizers": lambda: _registered(OPTIMIZERS),
     "schedules": lambda: _registered(SCHEDULES),
     "data": _data,

@@ -23,7 +23,7 @@ from adafed.rounds.plans import Ruled, broadcast, orders, ruled_by, summed, take
 from adafed.rounds.records import Participant, RoundRecord
 from adafed.rounds.replies import ACCURACY, AFTER, LOSS, LOSSES, RUNNING, Reply
 from adafed.server.aggregate import Aggregate, RuleState, aggregate
-from adafed.server.memory import Remember
+from adafed.server.memory import NOBODY, Remember
 from adafed.server.row_files import RowStore
 from adafed.server.state import Server, ServerState
 from adafed.server_rules import Rule
@@ -176,8 +176,9 @@ class ServerHalf:
         rule = self.rule(round)
         # What another rule left is no state of this one.
         rule_state = state.rule_state
-        if round > 1 and rule_state is not None and self.rule(round - 1) != rule:
-            rule_state = RuleState(rule.initial_state(), rule_state.known) if self.remember.horizon else None
+        if rule_state is not None and round > 1 and self.rule(round - 1) != rule:
+            known = rule_state.known if self.remember.horizon else NOBODY
+            rule_state = RuleState(rule.initial_state(), known, rule_state.guards)
         good = [reply for k, reply in enumerate(replies) if k not in dropped]
         if not good:
             told = "; ".join(f"client {self.name_of(replies[k].client)}: {why}" for k, why in dropped.items())
@@ -261,6 +262,8 @@ class ServerHalf:
         notes = dict(found.notes) if found else {}
         if found and found.bounded:
             notes["bounded"] = found.bounded
+        if found and found.warned:
+            notes["warned"] = found.warned
         for one in self.client_rules:
             notes |= one.plan.notes(round, one.rule.own(state.known))
         return RoundRecord(

@@ -7,7 +7,7 @@ Everything a client can send wrong is screened before it reaches a rule or the m
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -20,10 +20,10 @@ from adafed.algebra.rows import Rows, Updates
 from adafed.algebra.weighted_sum import weighted_sum_and_norm
 from adafed.errors import AdafedError, NoClientLeft
 from adafed.server.everyone import Everyone, next_memory
-from adafed.server.memory import Memory, Remember
+from adafed.server.memory import NOBODY, Memory, Remember
 from adafed.server.remaining import Remaining
 from adafed.server_rules.base import Answer, Facts, Need, Numbers, Rule, Vector
-from adafed.server_rules.guards import Guard, resolved
+from adafed.server_rules.guards import Guard, LookingBack, Step, resolved
 from adafed.server_rules.guards.screening import Negligible, UsableFacts
 
 Values = Sequence[float | None] | np.ndarray[Any, Any] | torch.Tensor
@@ -31,10 +31,12 @@ Values = Sequence[float | None] | np.ndarray[Any, Any] | torch.Tensor
 
 @dataclass(frozen=True)
 class RuleState:
-    """What is carried from round to round: the rule's JSON-able numbers, and the updates that are remembered."""
+    """What is carried from round to round: the rule's JSON-able numbers, the updates that are remembered, and the
+    numbers of guards that look back, by place in the chain and name."""
 
     numbers: Numbers = field(default_factory=dict)
-    known: Memory = field(default_factory=Memory)
+    known: Memory = NOBODY
+    guards: dict[str, Numbers] = field(default_factory=dict)
 
     @property
     def memory(self) -> tuple[tuple[str, int], ...]:
@@ -54,8 +56,9 @@ class Diagnostics:
 
     `rates` are the g_k . d in the order given, NaN for dropped clients; `condition` is that of the Gram matrix of the
     unit updates before guards, None for rules that ask for none; `dropped` says who was left out and why, `bounded`
-    whom a guard has bounded; `notes` is the rule's own. `multipliers` are the guards', in the order given, NaN for
-    dropped clients; None where all are 1. All else is of the updates g_k as they were sent, multipliers or not.
+    whom a guard has bounded, `warned` of whom it warns; `notes` is the rule's own. `multipliers` are the guards', in
+    the order given, NaN for dropped clients; None where all are 1. All else is of the updates g_k as they were sent,
+    guards or not.
     """
 
     norm: float
@@ -67,6 +70,7 @@ class Diagnostics:
     notes: dict[str, Any]
     bounded: dict[str, str] = field(default_factory=dict)
     multipliers: Vector | None = None
+    warned: dict[str, str] = field(default_factory=dict)
 
     @property
     def hull(self) -> str | None:
@@ -101,7 +105,7 @@ def aggregate(
     local_lr: float | None = None,
     federation: int | None = None,
     state: RuleState | None = None,
-    guards: Sequence[Guard | str] = (),
+    guards: Sequence[Guard | str] | str = (),
     memory: int | Literal["all"] | Remember = 0,
 ) -> Aggregate:
     """Aggregate the updates g_k = theta - theta_k of K clients by `rule`.
@@ -110,9 +114,10 @@ def aggregate(
     client and may be left out where the rule does not need them; `round` counts from 1; `federation` is the number of
     clients there are in all. Bad clients are dropped and named in `diagnostics.dropped`: a non-finite update or loss,
     an accuracy or sample count the rule needs and cannot use, and, for rules that solve with the Gram matrix, a zero
-    update, which would veto every step. `guards` act on those that are left, in their order, before the rule. With a
-    `memory` of so many rounds, or of "all", the rule is shown the last update of every client heard within them beside
-    those given here; pass the state of one round on to the next. A mistake in the call raises `AdafedError`.
+    update, which would veto every step. `guards` act on those that are left, in their order, before the rule; "default"
+    stands for the default ones. With a `memory` of so many rounds, or of "all", the rule is shown the last update of
+    every client heard within them beside those given here; pass the state of one round on to the next. A mistake in the
+    call raises `AdafedError`.
     """
     chain = resolved(guards)
     remember = memory if isinstance(memory, Remember) else Remember(memory)
@@ -153,9 +158,10 @@ def _aggregated(
     left = Remaining.all_of(facts).screened(UsableFacts(), needs)
     left = left.read(rows, needs, rule).screened(Negligible(), rule.needs)
     still = not left.kept and ZERO in left.dropped.values()
-    for guard in guards:
-        left = left.after(guard, rule.needs) if left.kept else left
-    if left.multipliers is not None:
+    left = replace(left, states=state.guards)
+    for place, guard in enumerate(guards):
+        left = left.after(guard, rule.needs, f"{place} {guard.name}") if left.kept else left
+    if left.multipliers is not None or left.mixing is not None:
         left = left.screened(Negligible(), rule.needs)
     everyone = None
     if still:  # nobody moved: there is no direction, and nothing to learn for the rule's state
@@ -167,7 +173,7 @@ def _aggregated(
     else:
         told = "; ".join(f"client {facts.clients[k]}: {reason}" for k, reason in left.dropped.items())
         raise NoClientLeft(f"no client is left to aggregate: {told}")
-    return _outcome(rule, rows, facts, state, left, answer, everyone, remember)
+    return _outcome(rule, rows, facts, state, left, answer, guards, everyone, remember)
 
 
 def _with_everyone(
@@ -178,18 +184,10 @@ def _with_everyone(
     if not len(everyone.older):  # nobody else is known: all is as without a memory, to the bit
         return everyone, rule.answer(left.facts_for(rule), state.numbers)
     answer = rule.answer(everyone.facts, state.numbers)
-    if not everyone.trusted(_as_sent(answer, left)):
+    if not everyone.trusted(left.of_sent(answer.coefficients)):
         everyone = Everyone.of(left, rows, state.known, rule, remember, precise=True)
         answer = rule.answer(everyone.facts, state.numbers)
     return everyone, answer
-
-
-def _as_sent(answer: Answer, left: Remaining) -> Vector:
-    """The coefficients of the updates as they were sent, so that a multiplier takes no pass of its own."""
-    weights = answer.coefficients
-    if left.multipliers is not None:
-        weights = weights * np.append(left.multipliers, np.ones(len(weights) - len(left.kept)))
-    return weights
 
 
 def _outcome(
@@ -199,10 +197,12 @@ def _outcome(
     state: RuleState,
     left: Remaining,
     answer: Answer,
+    guards: tuple[Guard, ...],
     everyone: Everyone | None,
     remember: Remember,
 ) -> Aggregate:
-    count, kept, weights = facts.count, left.kept, _as_sent(answer, left)
+    """The coefficients are made those of the updates as they were sent, so a guard takes no pass of its own."""
+    count, kept, weights = facts.count, left.kept, left.of_sent(answer.coefficients)
     if everyone is None:
         chosen, matrix = rows.select(kept + left.remembered), left.gram
     else:
@@ -223,6 +223,8 @@ def _outcome(
     if left.multipliers is not None:
         multipliers = np.full(count, np.nan)
         multipliers[kept] = left.multipliers
+    if kept:
+        left = _looked_back(guards, left, Step(left.facts.clients, _shares(weights, rates, kept), norm, mean_norm))
     diagnostics = Diagnostics(
         norm=norm,
         mean_norm=mean_norm,
@@ -233,11 +235,29 @@ def _outcome(
         notes=answer.notes | (everyone.told(weights) if everyone is not None and len(everyone.older) else {}),
         bounded={facts.clients[k]: reason for k, reason in sorted(left.bounded.items())},
         multipliers=multipliers,
+        warned={facts.clients[k]: reason for k, reason in sorted(left.warned.items())},
     )
     horizon = max(rule.remembers, remember.horizon)
-    known = next_memory(state.known, everyone, left, rows, answer, remember, horizon) if horizon else Memory()
+    known = next_memory(state.known, everyone, left, rows, answer, remember, horizon) if horizon else NOBODY
     older = {} if everyone is None else dict(zip(everyone.older.clients, weights[len(kept) :].tolist(), strict=True))
-    return Aggregate(coefficients, direction, diagnostics, RuleState(answer.state, known), older)
+    return Aggregate(coefficients, direction, diagnostics, RuleState(answer.state, known, left.states), older)
+
+
+def _shares(weights: Vector, rates: Vector, kept: list[int]) -> Vector:
+    """How much of the direction each client holds: y_k g_k . d, of their sum."""
+    parts = weights[: len(kept)] * rates[kept]
+    total = float(parts.sum())
+    return parts / total if total > 0.0 else np.zeros(len(kept))
+
+
+def _looked_back(guards: tuple[Guard, ...], left: Remaining, step: Step) -> Remaining:
+    """What the guards that look back make of the step."""
+    for place, guard in enumerate(guards):
+        if isinstance(guard, LookingBack) and type(guard).learned is not LookingBack.learned:
+            where = f"{place} {guard.name}"
+            state, found = guard.learned(step, left.states.get(where, {}))
+            left = left.warning(found, state, where)
+    return left
 
 
 def _require(who: str, needs: frozenset[Need], facts: Facts) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import torch
 
 from adafed.algebra.gram import gram
 from adafed.algebra.rows import Rows
@@ -44,7 +45,7 @@ class Everyone:
         ages = np.append(np.zeros(facts.count), [facts.round - known.rounds[i] for i in members])
         factors = remember.discount**ages
         norms = _joined(facts.norms, known.lengths[members])
-        matrix, precise = None, precise or known.precise
+        matrix, shown, precise = None, None, precise or known.precise
         stored: list[Row] = []
         again = None
         if "gram" in rule.needs:
@@ -56,22 +57,23 @@ class Everyone:
             between = both[: len(left.kept)]
             again = (gram(Rows.of_stored(stored), precise=precise), both[len(left.kept) :]) if stored else None
             matrix = np.block([[own, between], [between.T, older.matrix(precise=precise)]])
-            norms = np.sqrt(np.diag(matrix))[: len(ages)]
+            shown = left.as_shown(matrix)
+            norms = np.sqrt(np.diag(shown))[: len(ages)]
         clients = facts.clients + tuple(known.clients[i] for i in members)
         coefficients = dict(zip(known.clients, known.coefficients.tolist(), strict=True))
-        shown = replace(
+        told = replace(
             facts,
             clients=clients,
             losses=_joined(facts.losses, known.losses[members], factors),
             sizes=_joined(facts.sizes, known.sizes[members], factors),
             accuracies=_joined(facts.accuracies, known.accuracies[members]),
             norms=norms,
-            gram=_multiplied(matrix, left.multipliers),
+            gram=shown,
             memory=tuple((known.clients[i], known.rounds[i]) for i in further),
             ages=ages,
             last=np.array([coefficients.get(client, 0.0) for client in clients]),
         )
-        return cls(shown, older, matrix, precise, stored, again)
+        return cls(told, older, matrix, precise, stored, again)
 
     def trusted(self, weights: Vector) -> bool:
         """Whether float32 products are exact enough for these coefficients of the updates as they were sent."""
@@ -122,13 +124,15 @@ def next_memory(
     if everyone.products is not None:
         own, between = everyone.products
     else:
-        shown = _multiplied(matrix, left.multipliers)
-        assert shown is not None
+        shown = left.as_shown(matrix)
         own, between = shown[:fresh, :fresh], shown[:fresh, fresh:]
     return staying.after(replace(new, gram=own, precise=everyone.precise), between[:, stays].T)
 
 
 def _stored(rows: Rows, left: Remaining, remember: Remember) -> list[Row]:
+    if left.mixing is not None:
+        sent = rows.select(left.kept).block(0, rows.length)
+        return [remember.store.add(row) for row in torch.from_numpy(left.mixing).to(sent) @ sent]
     found: list[Row] = []
     for place, k in enumerate(left.kept):
         vector = rows.select([k]).block(0, rows.length)[0]
@@ -162,10 +166,3 @@ def _joined(fresh: Vector | None, remembered: Vector, factors: Vector | None = N
         return None
     both = np.append(fresh, remembered)
     return both if factors is None else both * factors
-
-
-def _multiplied(matrix: Matrix | None, multipliers: Vector | None) -> Matrix | None:
-    if matrix is None or multipliers is None:
-        return matrix
-    factors = np.append(multipliers, np.ones(len(matrix) - len(multipliers)))
-    return np.asarray(matrix * factors * factors[:, None])

@@ -179,6 +179,8 @@ class Memory:
         cls, tensors: Mapping[str, torch.Tensor], numbers: Mapping[str, Any], length: int, store: RowStore | None
     ) -> Memory:
         names = [(str(client), int(round_)) for client, round_ in numbers["memory"]]
+        if not names:
+            return NOBODY
         there: list[Row] = list(tensors["memory"]) if "memory" in tensors else []
         places = [int(place) for place in numbers.get("places", [-1] * len(names))]
         found: list[PlacedRow] = []
@@ -194,6 +196,9 @@ class Memory:
         if "memory.gram" in tensors:
             memory = replace(memory, gram=tensors["memory.gram"].numpy(), precise=bool(numbers.get("precise", False)))
         return memory
+
+
+NOBODY = Memory()  # one for all: states that remember nobody are equal
 
 
 def products(fresh: Rows, memory: Memory, *, precise: bool) -> Matrix:

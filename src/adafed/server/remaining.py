@@ -15,8 +15,8 @@ from adafed.algebra import products
 from adafed.algebra.gram import NOT_FINITE, ZERO, gram_screened, screen
 from adafed.algebra.rows import Rows
 from adafed.errors import AdafedError
-from adafed.server_rules.base import Facts, Matrix, Need, Rule, Vector
-from adafed.server_rules.guards.base import Guard, Verdict
+from adafed.server_rules.base import Facts, Matrix, Need, Numbers, Rule, Vector
+from adafed.server_rules.guards.base import Guard, LookingBack, Verdict
 
 Array = npt.NDArray[np.float64]
 BOUNDED_FACTS = ("losses", "sizes", "accuracies")  # those that a guard may answer with others
@@ -26,7 +26,9 @@ BOUNDED_FACTS = ("losses", "sizes", "accuracies")  # those that a guard may answ
 class Remaining:
     """`facts` is what the next guard or the rule is shown, multipliers included; `gram`, `condition` and `largest` (the
     largest absolute values, where there is no matrix) are of the updates as they were sent. `kept` and `remembered` are
-    the rows of the matrix: clients and, for rules that look back, earlier updates. Reasons are by row."""
+    the rows of the matrix: clients and, for rules that look back, earlier updates. Reasons are by row. Where a guard
+    has mixed updates, `mixing` makes what is shown of those that were sent, multipliers included. `states` are the
+    guards', by their places in the chain."""
 
     facts: Facts
     kept: list[int]
@@ -35,8 +37,11 @@ class Remaining:
     condition: float | None = None
     largest: Vector | None = None
     multipliers: Vector | None = None
+    mixing: Matrix | None = None
     dropped: dict[int, str] = field(default_factory=dict)
     bounded: dict[int, str] = field(default_factory=dict)
+    warned: dict[int, str] = field(default_factory=dict)
+    states: dict[str, Numbers] = field(default_factory=dict)
 
     @classmethod
     def all_of(cls, facts: Facts) -> Remaining:
@@ -46,15 +51,28 @@ class Remaining:
         """Those that one of the package's own screens leaves; these only drop, and are trusted with the facts."""
         return self._without(guard.judge(self.facts, needs).dropped)
 
-    def after(self, guard: Guard, needs: frozenset[Need]) -> Remaining:
+    def after(self, guard: Guard, needs: frozenset[Need], place: str = "") -> Remaining:
         """Those that a guard leaves, as it leaves them."""
-        shown = self._shown()
-        verdict = guard.judge(shown, needs)
+        shown, states = self._shown(), self.states
+        if isinstance(guard, LookingBack):
+            verdict = guard.judge_with(shown, needs, states.get(place, {}))
+        else:
+            verdict = guard.judge(shown, needs)
         _check(guard, shown, verdict)
-        found = self._with_facts(verdict.facts, shown)._multiplied(verdict.multipliers)
-        reasons = [(self.kept[k], why) for k, why in sorted(verdict.bounded.items())]
-        told = {k: f"{self.bounded[k]}; {why}" if k in self.bounded else why for k, why in reasons}
-        return replace(found, bounded=self.bounded | told)._without(verdict.dropped)
+        if verdict.state is not None:
+            states = states | {place: verdict.state}
+        found = self._with_facts(verdict.facts, shown)._multiplied(verdict.multipliers)._mixed(verdict.mixing)
+        bounded, warned = self._told(self.bounded, verdict.bounded), self._told(self.warned, verdict.warned)
+        return replace(found, bounded=bounded, warned=warned, states=states)._without(verdict.dropped)
+
+    def warning(self, found: Mapping[int, str], state: Numbers, place: str) -> Remaining:
+        """With what a guard that looks back says of the step."""
+        return replace(self, warned=self._told(self.warned, found), states=self.states | {place: state})
+
+    def _told(self, before: dict[int, str], found: Mapping[int, str]) -> dict[int, str]:
+        """Reasons of clients counted as in the facts, after those that are there."""
+        reasons = [(self.kept[k], why) for k, why in sorted(found.items())]
+        return before | {k: f"{before[k]}; {why}" if k in before else why for k, why in reasons}
 
     def read(self, rows: Rows, needs: frozenset[Need], rule: Rule) -> Remaining:
         """Those whose updates can be used, with what is needed of them: the only read of the rows before their sum."""
@@ -128,7 +146,43 @@ class Remaining:
             gram = gram * factors * factors[:, None]
         facts = replace(self.facts, norms=None if norms is None else norms * multipliers, gram=gram)
         before = 1.0 if self.multipliers is None else self.multipliers
-        return replace(self, facts=facts, multipliers=multipliers * before)
+        mixing = None if self.mixing is None else multipliers[:, None] * self.mixing
+        return replace(self, facts=facts, multipliers=multipliers * before, mixing=mixing)
+
+    def _mixed(self, mixing: Matrix | None) -> Remaining:
+        if mixing is None:
+            return self
+        count, norms, gram = self.facts.count, self.facts.norms, self.facts.gram
+        if gram is not None:
+            whole = np.eye(len(gram))
+            whole[:count, :count] = mixing
+            gram = whole @ gram @ whole.T
+            gram = (gram + gram.T) / 2.0
+            norms = np.sqrt(np.diag(gram)[:count])
+        before = np.diag(np.ones(count) if self.multipliers is None else self.multipliers)
+        before = before if self.mixing is None else self.mixing
+        return replace(self, facts=replace(self.facts, norms=norms, gram=gram), mixing=mixing @ before)
+
+    def of_sent(self, coefficients: Vector) -> Vector:
+        """Coefficients of what is shown (and of remembered rows, which are as they were) as those of what was sent."""
+        if self.mixing is not None:
+            own = len(self.kept)
+            return np.append(coefficients[:own] @ self.mixing, coefficients[own:])
+        if self.multipliers is not None:
+            return coefficients * np.append(self.multipliers, np.ones(len(coefficients) - len(self.kept)))
+        return coefficients
+
+    def as_shown(self, matrix: Matrix) -> Matrix:
+        """The Gram matrix of what is shown and other rows, from that of what was sent and the same rows."""
+        if self.mixing is not None:
+            whole = np.eye(len(matrix))
+            whole[: len(self.kept), : len(self.kept)] = self.mixing
+            shown = whole @ matrix @ whole.T
+            return np.asarray((shown + shown.T) / 2.0)
+        if self.multipliers is not None:
+            factors = np.append(self.multipliers, np.ones(len(matrix) - len(self.kept)))
+            return np.asarray(matrix * factors * factors[:, None])
+        return matrix
 
     def _without(self, dropped: Mapping[int, str]) -> Remaining:
         """Without these clients, counted as in the facts."""
@@ -144,6 +198,7 @@ class Remaining:
             gram=_block(self.gram, left, count),
             largest=_some(self.largest, left),
             multipliers=_some(self.multipliers, left),
+            mixing=None if self.mixing is None else self.mixing[np.ix_(left, left)],
             dropped=self.dropped | reasons,
             bounded={k: why for k, why in self.bounded.items() if k not in reasons},
         )
@@ -196,6 +251,13 @@ def _check(guard: Guard, shown: Facts, verdict: Verdict) -> None:
         raise AdafedError(
             f"{where} multipliers {factors}; they must be one number above 0 for each of {shown.count} clients"
         )
+    mixing = verdict.mixing
+    if mixing is not None and not _square(mixing, shown.count):
+        raise AdafedError(
+            f"{where} mixing {mixing}; it must be a finite matrix of {shown.count} x {shown.count} numbers"
+        )
+    if mixing is not None and shown.gram is None:
+        raise AdafedError(f"{where} mixing; a guard that mixes updates must need 'gram'")
     for k in _positions(verdict):
         if k not in range(shown.count):
             raise AdafedError(f"{where} client {k!r}; it must be a position from 0 to {shown.count - 1}")
@@ -205,5 +267,9 @@ def _one_each(values: object, count: int) -> bool:
     return isinstance(values, np.ndarray) and values.shape == (count,) and bool(np.isfinite(values).all())
 
 
+def _square(values: object, count: int) -> bool:
+    return isinstance(values, np.ndarray) and values.shape == (count, count) and bool(np.isfinite(values).all())
+
+
 def _positions(verdict: Verdict) -> Iterable[int]:
-    return (*verdict.dropped, *verdict.bounded)
+    return (*verdict.dropped, *verdict.bounded, *verdict.warned)

@@ -53,6 +53,8 @@ class ServerState:
             more, told = self.rule_state.known.packed()
             tensors |= more
             numbers |= told
+            if self.rule_state.guards:
+                numbers["guards"] = self.rule_state.guards
         return tensors, json.dumps(numbers)
 
     @classmethod
@@ -61,7 +63,8 @@ class ServerState:
         numbers = json.loads(text)
         rule_state = None
         if "rule" in numbers:
-            rule_state = RuleState(numbers["rule"], Memory.unpacked(tensors, numbers, numbers["length"], store))
+            updates = Memory.unpacked(tensors, numbers, numbers["length"], store)
+            rule_state = RuleState(numbers["rule"], updates, numbers.get("guards", {}))
         rest = {name: one for name, one in tensors.items() if name.partition(".")[0] not in ("parameters", "memory")}
         moments = {name.removeprefix("moment."): one for name, one in rest.items() if name.startswith("moment.")}
         # Version 0.1 had no prefix, and another name for what clients keep; a rule knows its own names of then.

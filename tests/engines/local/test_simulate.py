@@ -233,7 +233,11 @@ def test_q_of_zero_is_uniform_fedavg() -> None:
 
 
 def test_gamma_of_zero_has_equal_rates() -> None:
-    config = experiment(rule={"name": "adafed", "gamma": 0.0, "hull": "affine"}, model={"name": "mlp", "hidden": [20]})
+    config = experiment(
+        rule={"name": "adafed", "gamma": 0.0, "hull": "affine"},
+        model={"name": "mlp", "hidden": [20]},
+        guards={"use": []},
+    )
     for record in simulate(config):
         descents = [p.descent for p in record.participants if p.descent is not None]
         assert len(descents) == 6

@@ -386,8 +386,11 @@ def test_the_facts_cannot_be_written_to() -> None:
 @pytest.mark.parametrize(
     ("guards", "sentence"),
     [
-        ("facts", r"guards is 'facts'; give a list of guards, in the order they act in"),
-        (["unheard of"], r"^guards\.use = 'unheard of' is unknown; there are facts, .*your own as 'module:attribute'$"),
+        ("facts", r"guards is 'facts'; give 'default', or a list of guards in the order they act in"),
+        (
+            ["unheard of"],
+            r"^guards\.use = 'unheard of' is unknown; there are .*facts, .*your own as 'module:attribute'$",
+        ),
         ([3], r"guards has 3; give guards, or their names"),
         (
             [Sees("updates")],

@@ -95,6 +95,8 @@ def run_experiment(
     The run begins once `nodes` nodes are connected, by default one for each client. An evaluation is another phase of a
     round: `evaluate_every` has the last word on how many there are (0: one, after the last round; -1: none).
     """
+    if config.parts.lies:
+        raise AdafedError("[attack] is the simulator's alone, and these clients are real; leave it out on Flower")
     station = Station(config)
     ids, sizes = station.federation.ids, station.federation.train_sizes
     sampler = Sampler(config.cohort, ids, sizes, config.derived_seeds().sampling)

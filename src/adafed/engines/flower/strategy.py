@@ -7,7 +7,7 @@ clients send two more numbers in `metrics`: `loss`, that of the received model o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from logging import getLogger
 from pathlib import Path
@@ -35,6 +35,7 @@ from adafed.server.optimizers import ServerOptimizer, optimizer
 from adafed.server.schedules import Schedule, schedule
 from adafed.server.state import Server, ServerState
 from adafed.server_rules import Rule, rule
+from adafed.server_rules.guards import Guard, resolved
 
 log = getLogger("flwr")
 
@@ -51,8 +52,9 @@ class FairStrategy(Strategy):
 
     `checkpoint` names a folder; the server's state is saved there after every round, and `start` goes on from it.
     `evaluate_every` is 0 for one evaluation after the last round, -1 for none. `loss` says which of the clients' losses
-    the rule is told: before, after or running. `memory` is the number of rounds, or "all", for which the rule is shown
-    the last updates of clients that were not asked; a `Remember` says more.
+    the rule is told: before, after or running. `guards` bound what clients that lie can do (`adafed list guards`):
+    "default", or a list; () for none. `memory` is the number of rounds, or "all", for which the rule is shown the last
+    updates of clients that were not asked; a `Remember` says more.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class FairStrategy(Strategy):
         evaluate_every: int = 0,
         memory: int | Literal["all"] | Remember = 0,
         checkpoint: str | Path | Keeper | None = None,
+        guards: Sequence[Guard | str] | str = (),
     ) -> None:
         if loss not in LOSSES:
             raise AdafedError(f"loss is {loss!r}; it must be one of {', '.join(LOSSES)}")
@@ -87,6 +90,7 @@ class FairStrategy(Strategy):
         self.loss = loss
         self.local_lr = local_lr
         self.statistics = statistics
+        self.guards = resolved(guards)
         self.evaluate_every = evaluate_every
         self.keeper: Keeper | None = StateKeeper(checkpoint) if isinstance(checkpoint, str | Path) else checkpoint
         self.handshake = fraction_train < 1
@@ -203,7 +207,9 @@ class FairStrategy(Strategy):
 
     def _half(self) -> ServerHalf:
         """The server's half of a round, as the simulator has it."""
-        return ServerHalf(self.server, told=self.loss, local_lr=self._local_lr, remember=self.remember)
+        return ServerHalf(
+            self.server, told=self.loss, local_lr=self._local_lr, guards=self.guards, remember=self.remember
+        )
 
     # Evaluation
 

@@ -11,10 +11,11 @@ from adafed.client_rules.base import Orders, Told
 from adafed.config.sections import Config
 from adafed.data.base import Federation
 from adafed.engines.local.executor import open_executor
-from adafed.engines.station import Station
+from adafed.engines.local.lying import LyingEngine
+from adafed.engines.station import Station, liars_of
 from adafed.engines.units import AskUnit, KeptFile, MeasureUnit, Report, TrainUnit
 from adafed.rounds.cohort import Sampler
-from adafed.rounds.loop import Asked, Collected, Loop, Wanted
+from adafed.rounds.loop import Asked, Collected, Engine, Loop, Wanted
 from adafed.rounds.records import RoundRecord, Scores
 from adafed.rounds.replies import ACCURACY, AFTER, LOSS, NOTHING, RUNNING, STEPS, Reply
 from adafed.rounds.round import ServerHalf
@@ -60,7 +61,10 @@ class Simulation:
         except BaseException:
             self.directory.close()
             raise
-        self.loop = Loop(config, half, sampler, state, self.engine, self.directory)
+        engine: Engine = self.engine
+        if config.parts.lies:
+            engine = LyingEngine(engine, config.parts.lies, liars_of(config, ids), config.derived_seeds().sampling)
+        self.loop = Loop(config, half, sampler, state, engine, self.directory)
 
     @property
     def state(self) -> ServerState:

@@ -1,8 +1,8 @@
 """What a guard is: it looks at the facts before the rule does, and says who is dropped and who is bounded.
 
 Like a rule, a guard never sees the updates: it sees the facts of the clients that are left, and if it asks, the lengths
-of their updates or the Gram matrix. What it does to an update is a multiplier, which costs no pass over the d numbers:
-it goes into the coefficient of the weighted sum.
+of their updates or the Gram matrix. What it does to an update is a multiplier, or a part of others added to it, which
+costs no pass over the d numbers: it goes into the coefficients of the weighted sum.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from adafed.errors import AdafedError
 from adafed.registry import Named, Registry, described, options
-from adafed.server_rules.base import Facts, Need, Vector
+from adafed.server_rules.base import Facts, Matrix, Need, Numbers, Vector
 
 MAY_NEED = frozenset({"losses", "sizes", "accuracies", "norms", "gram"})
 
@@ -24,14 +24,18 @@ class Verdict:
     """A guard's answer; clients are counted as in the facts it was shown.
 
     `facts` are those facts with other losses, sizes or accuracies, or as they were. `multipliers` has a number above 0
-    for each client: its update counts as so many times itself, for later guards and for the rule. `dropped` and
-    `bounded` say why.
+    for each client: its update counts as so many times itself, for later guards and for the rule. `mixing`, which comes
+    after them, has a row for each client: its update counts as the sum of mixing[k, j] g_j. `dropped` and `bounded` say
+    why; `warned` says what was seen and left alone. `state` is for guards that look back.
     """
 
     facts: Facts
     multipliers: Vector | None = None
     dropped: dict[int, str] = field(default_factory=dict)
     bounded: dict[int, str] = field(default_factory=dict)
+    mixing: Matrix | None = None
+    warned: dict[int, str] = field(default_factory=dict)
+    state: Numbers | None = None
 
 
 @dataclass(frozen=True)
@@ -58,20 +62,74 @@ class Guard(Named, ABC):
         return described(self)
 
 
+@dataclass(frozen=True)
+class Step:
+    """What came of a round, for guards that look back: the clients that were left, in the order of the facts, with the
+    share of the direction that each holds (y_k g_k . d / ||d||^2, which add up to 1), ||d|| and the length of the mean
+    update."""
+
+    clients: tuple[str, ...]
+    shares: Vector
+    norm: float
+    mean_norm: float
+
+
+@dataclass(frozen=True)
+class LookingBack(Guard):
+    """A guard that carries something from round to round: JSON-able numbers, saved with the rule's. It begins with an
+    empty state."""
+
+    def judge(self, facts: Facts, needs: frozenset[Need]) -> Verdict:
+        return self.judge_with(facts, needs, {})
+
+    @abstractmethod
+    def judge_with(self, facts: Facts, needs: frozenset[Need], state: Numbers) -> Verdict:
+        """As `judge`; `Verdict.state` is the state for `learned` and the next round, the old one where it is None."""
+
+    def learned(self, step: Step, state: Numbers) -> tuple[Numbers, dict[int, str]]:
+        """The next state when the step is known, and warnings, by place in `step.clients`."""
+        return state, {}
+
+
 GUARDS: Registry[type[Guard]] = Registry("guard", base=Guard, name_key="guards.use")
+DEFAULT = "default"
+DEFAULT_GUARDS = (
+    "losses",
+    "claims",
+    "sizes",
+    "lengths",
+    "copies",
+    "veto",
+    "history",
+    "stall",
+)  # what `"default"` stands for
 
 
 def guards_from(entries: Sequence[tuple[str, dict[str, Any]]]) -> tuple[Guard, ...]:
-    """Guards by name, each with its options, as a configuration has them."""
-    return tuple(GUARDS.make(name, **given) for name, given in entries)
+    """Guards by name, each with its options, as a configuration has them; "default" stands for the default ones."""
+    found: list[Guard] = []
+    for name, given in entries:
+        if name == DEFAULT and given:
+            raise AdafedError(
+                f"default.{min(given)} is unknown; guards.use = 'default' has no options: name the guards"
+            )
+        names = DEFAULT_GUARDS if name == DEFAULT else (name,)
+        found += [GUARDS.make(one, **given) for one in names]
+    return tuple(found)
 
 
-def resolved(guards: Sequence[Guard | str]) -> tuple[Guard, ...]:
-    """Guards given as they are, or by name with the options at their defaults."""
+def resolved(guards: Sequence[Guard | str] | str) -> tuple[Guard, ...]:
+    """Guards given as they are, or by name with the options at their defaults; "default" stands for the default ones,
+    alone or in a list."""
+    if guards == DEFAULT:
+        return guards_from([(DEFAULT, {})])
     if isinstance(guards, str | Guard):
-        raise AdafedError(f"guards is {guards!r}; give a list of guards, in the order they act in")
+        raise AdafedError(f"guards is {guards!r}; give 'default', or a list of guards in the order they act in")
     found = []
-    for one in guards:
+    listed = (
+        more for one in guards for more in (DEFAULT_GUARDS if isinstance(one, str) and one == DEFAULT else (one,))
+    )
+    for one in listed:
         guard = GUARDS.make(one) if isinstance(one, str) else one
         if not isinstance(guard, Guard):
             raise AdafedError(f"guards has {one!r}; give guards, or their names")

@@ -1,0 +1,49 @@
+"""A large loss goes with a long update, which is made of it: a claim that the update's length does not speak for is
+bounded.
+
+A client that claims a high loss is served first, so its true loss falls, and its update shrinks to noise while the
+claim stays; as the shortest update with the largest claim it would then hold every step of a rule that solves with the
+Gram matrix. So a loss counts as at most `times` as much for its update's length as is usual in the cohort. It never
+counts as less than `least` of the median: a client of few samples takes few local steps, and is short and badly off at
+once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from adafed.registry import at_least
+from adafed.server_rules.base import Facts, Need
+from adafed.server_rules.guards.base import GUARDS, Guard, Verdict
+
+
+@GUARDS.register("claims")
+@dataclass(frozen=True)
+class CredibleClaims(Guard):
+    summary: ClassVar[str] = "a loss too large for its update's length counts as less, for rules that solve"
+    times: float = 2.0
+    least: float = 0.5
+
+    def __post_init__(self) -> None:
+        at_least("claims.times", self.times, 1.0)
+        at_least("claims.least", self.least, 0.0, most=1.0)
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        return frozenset({"gram"})
+
+    def judge(self, facts: Facts, needs: frozenset[Need]) -> Verdict:
+        if facts.losses is None or not {"losses", "gram"} <= needs:
+            return Verdict(facts)
+        losses, norms = facts.losses, facts.need_norms()
+        usual = float(np.median(losses / norms)) if norms.all() else 0.0
+        most = np.maximum(self.times * usual * norms, self.least * float(np.median(losses)))
+        above = np.flatnonzero(losses > most)
+        if not len(above) or usual <= 0.0:
+            return Verdict(facts)
+        reason = "loss {:.3g} counts as {:.3g}: its update is short for it"
+        told = {int(k): reason.format(losses[k], most[k]) for k in above}
+        return Verdict(replace(facts, losses=np.minimum(losses, most)), bounded=told)

@@ -1,0 +1,51 @@
+"""Bounds on an update's length, relative to the cohort's median: from above under every rule, and from below for rules
+that solve with the Gram matrix, in which the shortest update has the largest say.
+
+From above the median is that of this cohort and of the last rounds': a cohort of few, or one in which many have
+diverged at once, is held to what was usual before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from adafed.registry import at_least
+from adafed.server_rules.base import Facts, Need, Numbers
+from adafed.server_rules.guards.base import GUARDS, LookingBack, Verdict
+
+
+@GUARDS.register("lengths")
+@dataclass(frozen=True)
+class BoundedLengths(LookingBack):
+    summary: ClassVar[str] = "updates longer or much shorter than the cohort's median count as less or more"
+    most: float = 2.5  # times the median of this and the last rounds' medians
+    least: float = 0.3  # times this round's median
+    rounds: int = 9  # that it looks back on
+
+    def __post_init__(self) -> None:
+        at_least("lengths.most", self.most, 1.0)
+        at_least("lengths.least", self.least, 0.0, most=1.0)
+        at_least("lengths.rounds", self.rounds, 0)
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        return frozenset({"gram"})  # whose diagonal they are, and which takes no pass more than the norms alone
+
+    def judge_with(self, facts: Facts, needs: frozenset[Need], state: Numbers) -> Verdict:
+        norms = facts.need_norms()
+        median = float(np.median(norms))
+        medians = [*state.get("medians", []), median]
+        longest = self.most * float(np.median(medians))
+        shortest = self.least * median if "gram" in needs else 0.0
+        counted = np.clip(norms, min(shortest, longest), longest)
+        state = {"medians": medians[-self.rounds :] if self.rounds else []}
+        changed = np.flatnonzero((counted != norms) & (norms > 0) & (counted > 0))
+        if not len(changed):
+            return Verdict(facts, state=state)
+        multipliers = np.ones(facts.count)
+        multipliers[changed] = counted[changed] / norms[changed]
+        told = {int(k): f"length {norms[k]:.3g} counts as {counted[k]:.3g}, median {median:.3g}" for k in changed}
+        return Verdict(facts, multipliers, bounded=told, state=state)

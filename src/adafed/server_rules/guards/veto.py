@@ -1,0 +1,105 @@
+"""A bounded veto: one client that opposes nearly all others takes away no more than half of the step they agree on.
+
+Under rules that solve with the Gram matrix no step is taken that makes a client worse off, so an update turned round
+stops them all; under the others it pulls against them. Where the others agree, such an update is not dropped: its own
+part is made no longer than half of the usual, and as much of the others' mean a is added as makes it go along with a,
+half as far as a itself. Where the others do not agree among themselves, opposing them is what every client does, and
+nothing is bounded.
+
+A client that has opposed the others in most of the rounds it took part in lately stays bounded while it points against
+them at all: late in training the others agree less, and a liar would get its veto back.
+
+Why half: every vector of the hull of updates with g . a >= ||a||^2 / 2 has that product too, so a rule that takes one
+of them goes half as far along a, whatever the one client sends. Its loss counts as the others' median at most, or gamma
+would give the veto back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from adafed.registry import at_least
+from adafed.server_rules.base import Facts, Need, Numbers
+from adafed.server_rules.guards.base import GUARDS, LookingBack, Verdict
+
+Flags = npt.NDArray[np.bool_]
+FEWEST = 4  # clients among whom three can agree against one
+RECENT = 0.2  # the weight of the newest round in a client's score
+FORGOTTEN = 0.01  # a score that is not worth keeping
+
+
+@GUARDS.register("veto")
+@dataclass(frozen=True)
+class BoundedVeto(LookingBack):
+    summary: ClassVar[str] = "a client that opposes nearly all others takes away at most half of the step they agree on"
+    opposed: float = 0.65  # share of the others whose updates an update must oppose
+    cosine: float = 0.2  # how far it must point against their sum
+    agreement: float = 1.1  # how much longer their sum must be than that of updates at right angles
+    longer: float = 1.2  # than the median it must be under rules that only add up: there a short one does no harm
+    left: float = 0.5  # of the step of the others
+    length: float = 0.5  # of the others' median that its own part may have
+    lately: float = 0.5  # share of its last rounds in which a client must have opposed to stay bounded
+
+    def __post_init__(self) -> None:
+        at_least("veto.opposed", self.opposed, 0.0, most=1.0)
+        at_least("veto.cosine", self.cosine, 0.0, most=1.0)
+        at_least("veto.agreement", self.agreement, 1.0)
+        at_least("veto.longer", self.longer, 0.0)
+        at_least("veto.left", self.left, 0.0, most=1.0)
+        at_least("veto.length", self.length, 0.0, strictly=True)
+        at_least("veto.lately", self.lately, 0.0, strictly=True)
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        return frozenset({"gram"})
+
+    def judge_with(self, facts: Facts, needs: frozenset[Need], state: Numbers) -> Verdict:
+        """The state has a score for each client that has opposed the others lately."""
+        gram, norms, count = facts.need_gram(), facts.need_norms(), facts.count
+        if count < FEWEST or not norms.all():
+            return Verdict(facts)
+        cosines = gram / norms / norms[:, None]
+        along = cosines.sum(axis=1) - 1.0  # with the sum of the others, all of length one
+        others = np.sqrt(np.maximum(cosines.sum() - 2.0 * along - 1.0, 0.0))
+        opposing = (
+            ((cosines < 0).sum(axis=1) >= self.opposed * (count - 1))
+            & (along < -self.cosine * others)
+            & (others >= self.agreement * np.sqrt(count - 1))
+        )
+        if "gram" not in needs:
+            opposing &= norms > self.longer * np.median(norms)
+        scores, lately = self._scores(facts.clients, opposing, state)
+        opposing |= lately & (along < 0.0)
+        if not opposing.any() or 2 * opposing.sum() >= count:
+            return Verdict(facts, state=scores)
+        return replace(self._bounded(facts, opposing), state=scores)
+
+    def _scores(self, clients: tuple[str, ...], opposing: Flags, state: Numbers) -> tuple[Numbers, Flags]:
+        scores = dict(state.get("opposed", {}))
+        for client, opposes in zip(clients, opposing.tolist(), strict=True):
+            if opposes or client in scores:
+                scores[client] = (1.0 - RECENT) * scores.get(client, 0.0) + RECENT * opposes
+        lately = np.array([scores.get(client, 0.0) >= self.lately for client in clients])
+        return {"opposed": {client: score for client, score in scores.items() if score > FORGOTTEN}}, lately
+
+    def _bounded(self, facts: Facts, opposing: Flags) -> Verdict:
+        gram, norms, count = facts.need_gram(), facts.need_norms(), facts.count
+        mean = ~opposing / (count - opposing.sum())
+        step = gram @ mean
+        squared = float(mean @ step)
+        if squared <= 0.0:
+            return Verdict(facts)
+        mixing, bounded, usual = np.eye(count), {}, float(np.median(norms[~opposing]))
+        losses = None if facts.losses is None else facts.losses.copy()
+        for k in np.flatnonzero(opposing).tolist():
+            part = float(step[k]) / squared
+            mixing[k, k] = min(1.0, self.length * usual / norms[k])
+            mixing[k] += max(self.left - mixing[k, k] * part, 0.0) * mean
+            if losses is not None:
+                losses[k] = min(losses[k], np.median(losses[~opposing]))
+            bounded[k] = f"opposes the others, {part:.2g} along their mean: counts as {self.left:g}"
+        return Verdict(replace(facts, losses=losses), mixing=mixing, bounded=bounded)

@@ -1,0 +1,99 @@
+"""Runs in which clients lie: the same bits for any number of workers and after a stop, and honest clients untouched."""
+
+from __future__ import annotations
+
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from adafed import AdafedError, config_from, simulate
+from adafed.engines.local.simulate import Simulation
+from adafed.engines.station import Station, liars_of
+
+BASE: dict[str, Any] = {
+    "rounds": 4,
+    "partition": {"name": "dirichlet", "clients": 6, "beta": 0.5},
+    "model": {"name": "mlp", "hidden": [8]},
+    "run": {"workers": 0},
+    "guards": {"use": []},
+}
+LIES: list[Any] = [{"name": "loss", "factor": 100.0}, "random", {"name": "samples", "factor": 3.0}]
+
+
+def attacked(use: list[Any], **over: Any) -> Any:
+    return config_from(BASE | {"attack": {"use": use, "clients": ["2"]}} | over)
+
+
+def parameters(config: Any, directory: Path | None = None) -> Any:
+    with Simulation(config, directory=directory) as simulation:
+        records = list(simulation.rounds())
+        return simulation.state.parameters.numpy().copy(), records
+
+
+def test_lies_are_the_same_bits_whatever_the_number_of_workers() -> None:
+    for use in (LIES, ["labels"]):
+        alone, _ = parameters(attacked(use))
+        two, _ = parameters(attacked(use, run={"workers": 2}))
+        assert np.array_equal(alone, two)
+
+
+def test_a_stopped_run_goes_on_with_the_same_lies(tmp_path: Path) -> None:
+    config = attacked(LIES, guards={"use": "default"})
+    whole, records = parameters(config, tmp_path / "whole")
+    half = simulate(config, directory=tmp_path / "half")
+    list(islice(half, 2))
+    half.close()
+    rest, later = parameters(config, tmp_path / "half")
+    assert np.array_equal(whole, rest)
+    assert [record.notes for record in later] == [record.notes for record in records[2:]]
+
+
+def test_what_the_server_is_told_is_the_lie_and_what_is_measured_is_not() -> None:
+    _, honest = parameters(config_from(BASE))
+    _, told = parameters(attacked(LIES))
+    liar, truth = told[0].participants[2], honest[0].participants[2]
+    assert liar.before == pytest.approx(100.0 * truth.before)
+    assert liar.samples == 3 * truth.samples
+    assert told[0].participants[:2] != honest[0].participants[:2]  # the rule weighs all of them anew
+    assert [one.before for one in told[0].participants[:2]] == [one.before for one in honest[0].participants[:2]]
+
+
+def test_no_lie_is_no_attack() -> None:
+    assert np.array_equal(parameters(attacked([]))[0], parameters(config_from(BASE))[0])
+
+
+def test_a_broken_update_costs_the_liar_its_round() -> None:
+    _, records = parameters(attacked(["nan"]))
+    assert all(record.participants[2].dropped == "update has a non-finite value" for record in records)
+
+
+def test_flipped_labels_are_in_the_training_part_of_the_liars_alone() -> None:
+    honest, flipped = Station(config_from(BASE)).federation, Station(attacked(["labels"])).federation
+    assert honest.checksum != flipped.checksum
+    for k in range(6):
+        one, other = honest.client(k), flipped.client(k)
+        expected = 9 - one.train.targets if k == 2 else one.train.targets
+        assert np.array_equal(other.train.targets, expected)
+        assert np.array_equal(other.test.targets, one.test.targets)
+
+
+def test_who_lies_follows_from_the_seed() -> None:
+    ids = [str(k) for k in range(6)]
+    config = config_from(BASE | {"attack": {"use": LIES, "share": 0.5}})
+    assert len(liars_of(config, ids)) == 3
+    assert liars_of(config, ids) == liars_of(config.changed(rounds=9), ids)
+    assert liars_of(config_from(BASE), ids) == frozenset()
+
+
+def test_a_configuration_keeps_its_lies_complete() -> None:
+    config = attacked(LIES).completed()
+    assert config.to_dict()["attack"]["use"][1] == {"name": "random", "times": 1.0}
+    assert config_from(config.to_dict()).parts.lies == attacked(LIES).parts.lies
+
+
+def test_a_client_that_is_not_there_cannot_lie() -> None:
+    with pytest.raises(AdafedError, match=r"^attack\.clients has '9'; the clients are 0, 1, 2, 3, 4, 5$"):
+        list(simulate(config_from(BASE | {"attack": {"use": LIES, "clients": ["9"]}})))
