@@ -71,6 +71,11 @@ RULES: dict[str, Any] = {
     "fedfv": {"name": "fedfv", "tau": 2},
     "gifair": "gifair",
     "fcfc": {"name": "fcfc", "pareto_from": 3},
+    "agnosticfair": "agnosticfair",
+    "drfl": "drfl",
+    "fedgini": "fedgini",
+    "fedmdfg": "fedmdfg",
+    "propfair": {"name": "propfair", "M": 3.0},
 }
 OPTIMIZERS: dict[str, Any] = {
     "momentum": {"name": "sgd", "momentum": 0.9}, "fedfa-easyfl": "fedfa-easyfl", "adam": "adam", "yogi": "yogi",
@@ -87,6 +92,7 @@ OTHERS: dict[str, dict[str, Any]] = {
     "mixup": {"local": {"mixup": 1.0}},
     "mixup-cnn": CNN | {"local": {"mixup": 0.5}},
     "mixup-ditto-prox": DITTO | {"local": {"mixup": 1.0, "mu": 0.1}},
+    "propfair-clients": {"client": {"rules": [{"name": "propfair", "M": 3.0}]}},
     "noise": {"noise": {"clients": 0.5, "level": 0.3}},
     "fedcorr": FEDCORR,
     "fedcorr-afl": FEDCORR | {"rule": "afl"},

@@ -23,6 +23,7 @@ class Ditto(ClientRule):
     """
 
     summary = "a personal model for each client, pulled towards the global one by lambda"
+    source = "Li et al. 2021"
     section = "ditto"
     keeps = (KEPT,)
     personalises = True

@@ -22,6 +22,7 @@ class Mixup(ClientRule):
     """A batch has one blending share, drawn from Beta(a, a): small a leaves samples nearly alone, 1 blends evenly."""
 
     summary = "samples blended with others of their batch, by shares from Beta(a, a)"
+    source = "Zhang et al. 2018"
     shorthand = ("local.mixup", "a")
     a: float = 1.0
 

@@ -23,6 +23,7 @@ class FedCorr(ClientRule):
     the rounds of the clean clients, of which they have 500."""
 
     summary = "finds clients with wrong labels and corrects the labels, in three stages"
+    source = "Xu et al. 2022"
     section = "fedcorr"
     iterations: int = 5  # T_1: how often the first stage visits everyone
     group: int = 1  # clients in a round of the first stage
