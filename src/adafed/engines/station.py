@@ -24,7 +24,7 @@ from adafed.errors import AdafedError
 from adafed.rounds.cohort import largest_cohort
 from adafed.rounds.loop import Part
 from adafed.rounds.records import Scores
-from adafed.training.local import LocalTrainer, LocalTraining, Samples
+from adafed.training.local import Assignment, LocalTrainer, LocalTraining, Samples
 from adafed.training.measuring import Measured, measure, summaries
 from adafed.training.stacked import group_size, train_together
 
@@ -101,8 +101,9 @@ class Station:
             data = [self._samples(client, unit.part) for client in unit.clients]
         if unit.personal:
             measured: list[Measured | None] = []
-            for samples, kept in zip(data, unit.kept, strict=True):
-                self.model.receive(self.visiting.personal_model(kept).to(self.device))
+            for k, samples in enumerate(data):
+                own = self._last_model(unit, k, parameters) if unit.last else self.visiting.personal_model(unit.kept[k])
+                self.model.receive(own.to(self.device))
                 measured += self._measured([samples])
         else:
             self.model.receive(parameters[: self.visiting.numbers])
@@ -111,6 +112,14 @@ class Station:
             Scores(client, len(samples), means.loss if means else None, means.accuracy if means else None)
             for client, samples, means in zip(unit.clients, data, measured, strict=True)
         ]
+
+    def _last_model(self, unit: MeasureUnit, k: int, parameters: torch.Tensor) -> torch.Tensor:
+        """Made in the round after the last, so to say: at the last one's rate, with batches of its own."""
+        rounds, local = self.config.rounds, self.config.local
+        work = Assignment(unit.clients[k], rounds + 1, local.rate(rounds))
+        (data,) = self._trained_on(unit.clients[k : k + 1], unit.orders[k : k + 1])
+        received = parameters[: self.visiting.numbers].to(self.device)
+        return self.visiting.last_model(work, data, received, unit.kept[k], unit.orders[k])
 
     def ask(self, unit: AskUnit, parameters: torch.Tensor) -> Told:
         """What the client rule of that name answers, with the global model."""
