@@ -115,6 +115,8 @@ OTHERS: dict[str, dict[str, Any]] = {
     "no-rho": {"evaluation": {"every": 3, "improvement_every": 0}},
     "cnn": CNN,
     "cnn-after": CNN | {"server": {"loss": "after"}},
+    "augmented": CNN | {"augment": {"padding": 1, "flip": True}},
+    "ditto-end": {"ditto": {"lambda": 0.5, "epochs": 3, "at_end": "everyone"}, "rounds": 2},
     "batchnorm": NORM,
     "batchnorm-after": NORM | {"server": {"loss": "after"}},
     "lstm": LSTM,
@@ -124,7 +126,7 @@ OTHERS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 WORKERS = (
     "adafed", "fedfv", "ditto", "mixup", "fedcorr", "stragglers", "together", "cnn", "batchnorm", "lstm", "on-disk",
-    "fedprox-together",
+    "fedprox-together", "augmented", "ditto-end",
 )  # fmt: skip
 FLOWER = (
     "adafed", "fedavg", "qffl", "fedfv", "fedfa", "afl", "adam", "fedprox", "ditto", "ditto-norm", "mixup-ditto-prox",

@@ -46,8 +46,9 @@ class Mixup(ClientRule):
             other = batch[torch.from_numpy(random.permutation(len(batch)))]
             for start in range(0, len(batch), GRADIENT_BATCH):
                 one, two = batch[start : start + GRADIENT_BATCH], other[start : start + GRADIENT_BATCH]
-                outputs = model.module(share * data.inputs[one] + (1 - share) * data.inputs[two])
-                first, second = (sample_losses(outputs, data.targets[chosen], how.loss) for chosen in (one, two))
+                ours, theirs = data.taken(one), data.taken(two)
+                outputs = model.module(share * ours.inputs + (1 - share) * theirs.inputs)
+                first, second = (sample_losses(outputs, those.targets, how.loss) for those in (ours, theirs))
                 yield None, (share * first + (1 - share) * second).sum() / len(batch)
 
         def gradients(batch: torch.Tensor) -> tuple[Gradients, float]:

@@ -158,6 +158,14 @@ class NoiseSection(Section):
     level: Share = 0.5  # such a client's labels are drawn anew with a probability between this and 1
 
 
+class AugmentSection(Section):
+    """Training images changed at random, anew in every epoch; what is measured stays as it is."""
+
+    padding: Annotated[int, Field(ge=0, le=4096)] = 0  # black pixels on each side, before the image's size is cut out
+    crop: Count | None = None  # the side of what is cut out; what is measured is then the middle
+    flip: bool = False  # every other one mirrored left to right
+
+
 class EvaluationSection(Section):
     every: Count = 1
     improvement_every: Annotated[int, Field(ge=0)] = 1  # rho_t; 0 never measures it
@@ -206,6 +214,7 @@ class Config(Section):
     guards: GuardsSection = GuardsSection()
     client: ClientSection = ClientSection()
     noise: NoiseSection | None = None
+    augment: AugmentSection | None = None
     evaluation: EvaluationSection = EvaluationSection()
     run: RunSection = RunSection()
 

@@ -10,11 +10,13 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+import numpy as np
 import torch
 
 from adafed.client_rules.base import Told
 from adafed.config.sections import Config
 from adafed.data.base import Federation, Split
+from adafed.data.framed import FramedFederation
 from adafed.data.noise import NoisyFederation
 from adafed.data.sources import open_federation
 from adafed.engines.built_model import fitted
@@ -24,6 +26,7 @@ from adafed.errors import AdafedError
 from adafed.rounds.cohort import largest_cohort
 from adafed.rounds.loop import Part
 from adafed.rounds.records import Scores
+from adafed.training.augmented import Augmentation, augmented
 from adafed.training.local import Assignment, LocalTrainer, LocalTraining, Samples
 from adafed.training.measuring import Measured, measure, summaries
 from adafed.training.stacked import group_size, train_together
@@ -37,7 +40,10 @@ class Station:
     def __init__(self, config: Config, federation: Federation | None = None) -> None:
         seeds = config.derived_seeds()
         self.config = config
-        self.federation = open_from(config) if federation is None else noisy(config, federation)
+        self.federation = open_from(config) if federation is None else adapted(config, federation)
+        self.augmentation = None if config.augment is None else Augmentation(**config.augment.model_dump())
+        if self.augmentation is not None:
+            self.augmentation.require_images(self.federation.input_shape)
         self.device = _device(config.run.device)
         self.model = fitted(config, self.federation, self.device)
         self.initial = self.model.vector.clone().cpu()
@@ -52,7 +58,8 @@ class Station:
         )
         self.trainer = LocalTrainer(self.model, self.how)
         self.visiting = Visiting(config.parts.client_rules, self.model, self.trainer, self.initial)
-        self.group = group_size(local.together, self.model) if self.visiting.stacks else 1
+        alike = self.visiting.stacks and self.augmentation is None
+        self.group = group_size(local.together, self.model) if alike else 1
         self._cache: OrderedDict[tuple[int, Part], Samples] = OrderedDict()
         self._cached = 0
         clients = len(self.federation.ids)
@@ -159,22 +166,30 @@ class Station:
         if key in self._cache:
             self._cache.move_to_end(key)
             return self._cache[key]
-        split: Split = getattr(self.federation.client(client), part)
-        samples = Samples(
-            self.federation.normalisation(split.inputs).to(self.device),
-            torch.from_numpy(split.targets.copy()).to(self.device),
-        )
+        samples = self._prepared(client, part)
         if part != "train" and not self._all_fit:
             return samples  # everyone is measured in turn: it would be gone before it is asked for again
         self._cache[key] = samples
-        self._cached += _bytes(samples)
+        self._cached += samples.nbytes
         while len(self._cache) > 1 and (
             self._cached > self.config.run.cache_mb * 2**20
             or (len(self._cache) > self._worth_keeping and not self._all_fit)
         ):
             _, oldest = self._cache.popitem(last=False)
-            self._cached -= _bytes(oldest)
+            self._cached -= oldest.nbytes
         return samples
+
+    def _prepared(self, client: int, part: Part) -> Samples:
+        federation, how = self.federation, self.augmentation if part == "train" else None
+        if how is not None and isinstance(federation, FramedFederation):
+            federation = federation.federation  # whose images are whole
+        split: Split = getattr(federation.client(client), part)
+        inputs = federation.normalisation(split.inputs).to(self.device)
+        targets = torch.from_numpy(split.targets.copy()).to(self.device)
+        if how is None:
+            return Samples(inputs, targets)
+        black = federation.normalisation(np.zeros((1, inputs.shape[1], 1, 1), split.inputs.dtype)).to(self.device)
+        return augmented(how, inputs, black, targets)
 
 
 def _device(name: str) -> torch.device:
@@ -186,23 +201,21 @@ def _device(name: str) -> torch.device:
     return device
 
 
-def _bytes(samples: Samples) -> int:
-    return samples.inputs.nbytes + samples.targets.nbytes
-
-
 def open_from(config: Config) -> Federation:
     """The federation a configuration asks for."""
     partition = None if config.partition is None else config.partition.model_dump()
     seed = config.derived_seeds().data
-    return noisy(config, open_federation(config.data.model_dump(), partition, config.split.model_dump(), seed=seed))
+    return adapted(config, open_federation(config.data.model_dump(), partition, config.split.model_dump(), seed=seed))
 
 
-def noisy(config: Config, federation: Federation) -> Federation:
-    """With wrong labels, if the configuration asks for them."""
-    if config.noise is None:
-        return federation
+def adapted(config: Config, federation: Federation) -> Federation:
+    """With wrong labels, and with the middle of each image, if the configuration asks for them."""
     how = config.noise
-    return NoisyFederation(federation, clients=how.clients, level=how.level, seed=config.derived_seeds().data)
+    if how is not None:
+        seed = config.derived_seeds().data
+        federation = NoisyFederation(federation, clients=how.clients, level=how.level, seed=seed)
+    crop = None if config.augment is None else config.augment.crop
+    return federation if crop is None else FramedFederation(federation, crop)
 
 
 @contextmanager

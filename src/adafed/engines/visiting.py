@@ -83,6 +83,7 @@ class Visiting:
         orders: RuleOrders,
     ) -> tuple[int, float, dict[str, Told]]:  # fmt: skip
         """One client trained: its row written, what it keeps saved. Steps, running loss, and what it tells."""
+        data = data.visited(self.trainer.how.seed, work)
         visits = self._prepared(work, data, received, read(kept, self.rules) if kept else {}, orders)
         theta = received[: self.numbers]
         steps, running = self.trainer.train(theta, data, work, _objective(visits))
@@ -113,6 +114,7 @@ class Visiting:
     ) -> torch.Tensor:
         """A client's own model after the last round. Rules that hear from the server or keep something of their own
         have nothing to say in it."""
+        data = data.visited(self.trainer.how.seed, work)
         rules = [rule for rule in self.rules if rule.personalises or not (rule.keeps or rule.receives)]
         visits = self._prepared(work, data, received, read(kept, self.rules), orders, rules)
         rule, visit = next(own for own in visits if own.rule.personalises)

@@ -4,7 +4,7 @@ tells how its model answers its samples."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -51,7 +51,7 @@ class FedCorr(ClientRule):
         labels = orders.get("labels")
         if labels is None:
             return data
-        return Samples(data.inputs, torch.tensor(labels, dtype=torch.int64, device=data.inputs.device))
+        return replace(data, targets=torch.tensor(labels, dtype=torch.int64, device=data.inputs.device))
 
     def begin(self, visit: Visit) -> Begun:
         """The gradient of pull ||theta - theta_t||, not squared, in every batch but an epoch's first, where it has none
