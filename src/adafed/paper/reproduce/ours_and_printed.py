@@ -85,7 +85,9 @@ def of_profile(study: Study, profile: str | None, runs: Sequence[Run]) -> list[s
     before = _flat(study.config(first.method, first.config.seed).to_dict())
     if profile not in (None, "paper"):
         begun = lineage(study.name, profile, study.profiles)
-        own = [{k: v for k, v in study.profiles[one].items() if k not in NO_CHANGE} for one in begun]
+        # What the paper's own profile sets is the experiment, not a change of it.
+        changed = [study.profiles[one] for one in begun if one != "paper"]
+        own = [{k: v for k, v in one.items() if k not in NO_CHANGE} for one in changed]
         keys = {line.partition(" = ")[0] for one in own for line in _flat(one)}
         changes = ", ".join(line for line in before if line.partition(" = ")[0] in keys)  # a variant may differ
         warning = next((WARNINGS[one] for one in begun if changes and one in WARNINGS), "")
