@@ -45,6 +45,11 @@ class FedMDFG(Rule):
     def remembers(self) -> int:
         return int(self.absent)
 
+    @property
+    def previous(self) -> bool:
+        """For the mean length of last round's updates, to which all of them were scaled."""
+        return self.absent
+
     def answer(self, facts: Facts, state: Numbers) -> Answer:
         gram, count = facts.need_gram(), facts.count
         lengths = np.sqrt(np.diag(gram))
