@@ -1,6 +1,6 @@
 """Updates kept for later rounds: as they were sent, as bfloat16, or as int8 with a scale for every 256 numbers.
 
-What each loses. A bfloat16 has 8 bits of a number's 24, so an entry is off by at most 1/512 of itself. An int8 entry is
+What each loses. A bfloat16 has 8 bits of a number's 24, so an entry is off by at most 1/256 of itself. An int8 entry is
 off by at most 1/254 of the largest among its 256 neighbours. The errors of the d entries are nearly independent, so
 inner products keep more digits than entries do: benchmarks/README.md has the measured ones.
 """
@@ -67,10 +67,9 @@ class StoredRow:
         else:
             head = 4 * _groups(self._length)
             scales = self.raw[:head].view(np.float32)[start // NEIGHBOURS : _groups(stop)]
-            into[...] = self.raw[head + start : head + stop].view(np.int8)
             first = start % NEIGHBOURS  # blocks begin at multiples of it, single columns need not
             each = np.repeat(scales, NEIGHBOURS)[first : first + len(into)]
-            into *= each
+            into[...] = each * self.raw[head + start : head + stop].view(np.int8)
 
     def tensor(self) -> torch.Tensor:
         whole = np.empty(self._length, np.float32)
