@@ -19,7 +19,10 @@ from adafed.server.row_files import RowStore
 
 PLAIN = adafed.rule("fedavg", weighted=False)
 ADAFED = adafed.rule("adafed")
-EVERY_RULE = [adafed.rule(name) for name in ("fedavg", "adafed", "fedfv", "term", "qffl", "afl", "fedmgda+", "fedfa", "gifair", "fcfc")]
+EVERY_RULE = [
+    adafed.rule(name)
+    for name in ("fedavg", "adafed", "fedfv", "term", "qffl", "afl", "fedmgda+", "fedfa", "gifair", "fcfc")
+]
 
 
 class Federation:
@@ -114,7 +117,9 @@ def test_adafed_takes_its_point_over_everyone_heard() -> None:
         expected = simplex_point(rows @ rows.T, weights) @ rows
         assert np.allclose(outcome.direction.numpy(), expected, atol=1e-12)
         rates = rows @ outcome.direction.numpy()
-        assert (rates >= weights * (expected @ expected) - 1e-9).all()  # every client's loss falls, not the cohort's alone
+        assert (
+            rates >= weights * (expected @ expected) - 1e-9
+        ).all()  # every client's loss falls, not the cohort's alone
 
 
 def test_a_window_of_rounds() -> None:
@@ -128,7 +133,9 @@ def test_a_window_of_rounds() -> None:
 def test_what_was_told_is_remembered_with_its_age() -> None:
     """TERM over everyone heard, with losses that count less by the round."""
     calls, told = list(Federation().rounds(10)), {}
-    for call, outcome in zip(calls, trained(adafed.rule("term", t=1.0), calls, memory=Remember("all", 0.9)), strict=True):
+    for call, outcome in zip(
+        calls, trained(adafed.rule("term", t=1.0), calls, memory=Remember("all", 0.9)), strict=True
+    ):
         told |= {client: (call["losses"][k], call["round"]) for client, k in fields(call).items()}
         weights = {client: np.exp(loss * 0.9 ** (call["round"] - then)) for client, (loss, then) in told.items()}
         total = sum(weights.values())
@@ -210,7 +217,9 @@ def test_products_are_made_in_float64_where_too_much_cancels() -> None:
     for round_, sign in ((1, 1.0), (2, -1.0)):
         rows = torch.from_numpy((sign * base + 1e-4 * random.normal(size=(2, length)) + 1e-5).astype(np.float32))
         clients = [f"{round_}a", f"{round_}b"]
-        outcome = adafed.aggregate(ADAFED, rows, losses=[1, 1], clients=clients, round=round_, state=state, memory="all")
+        outcome = adafed.aggregate(
+            ADAFED, rows, losses=[1, 1], clients=clients, round=round_, state=state, memory="all"
+        )
         state = outcome.state
     assert state is not None
     assert state.known.precise
