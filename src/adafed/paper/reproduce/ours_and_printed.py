@@ -11,6 +11,7 @@ from adafed import paper
 from adafed.config.sections import Config
 from adafed.config.studies import Study, lineage
 from adafed.data.federation import IndexedFederation
+from adafed.data.framed import FramedFederation
 from adafed.engines.station import open_from
 from adafed.metrics import CLIENT, metric
 from adafed.report.tables import Cell, Row, Table, cells, column
@@ -128,6 +129,8 @@ def _commonest(runs: Sequence[Run], found: Mapping[str, list[RunSummary]]) -> li
 def commonest_share(config: Config) -> float | None:
     """Mean over clients of the percentage of their test samples that are of the class most trained on."""
     federation = open_from(config)
+    if isinstance(federation, FramedFederation):
+        federation = federation.federation
     if not isinstance(federation, IndexedFederation):
         return None
     targets_ = np.asarray(federation.dataset.targets)
