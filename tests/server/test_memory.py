@@ -1,4 +1,4 @@
-"""The memory of the federation: what rules are shown, and that it changes nothing where there is nothing to remember."""
+"""The memory of the federation: what rules are shown, and that it changes no bit where nobody is to be remembered."""
 
 from __future__ import annotations
 
@@ -19,10 +19,8 @@ from adafed.server.row_files import RowStore
 
 PLAIN = adafed.rule("fedavg", weighted=False)
 ADAFED = adafed.rule("adafed")
-EVERY_RULE = [
-    adafed.rule(name)
-    for name in ("fedavg", "adafed", "fedfv", "term", "qffl", "afl", "fedmgda+", "fedfa", "gifair", "fcfc")
-]
+NAMES = ("fedavg", "adafed", "fedfv", "term", "qffl", "afl", "fedmgda+", "fedfa", "gifair", "fcfc")
+EVERY_RULE = [adafed.rule(name) for name in NAMES]
 
 
 class Federation:
@@ -117,9 +115,7 @@ def test_adafed_takes_its_point_over_everyone_heard() -> None:
         expected = simplex_point(rows @ rows.T, weights) @ rows
         assert np.allclose(outcome.direction.numpy(), expected, atol=1e-12)
         rates = rows @ outcome.direction.numpy()
-        assert (
-            rates >= weights * (expected @ expected) - 1e-9
-        ).all()  # every client's loss falls, not the cohort's alone
+        assert (rates >= weights * (expected @ expected) - 1e-9).all()
 
 
 def test_a_window_of_rounds() -> None:

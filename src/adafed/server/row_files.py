@@ -116,6 +116,11 @@ class RowStore:
         self._used = 0
         self._file: RowFile | None = None
 
+    @property
+    def exact(self) -> bool:
+        """Whether what is read is what was added."""
+        return self.storage == "float32"
+
     def add(self, update: torch.Tensor) -> torch.Tensor | StoredRow:
         """A copy of an update that is finite. As float32 it stays what it was, on its device and in its own type."""
         if self.storage == "float32" and (update.dtype != torch.float32 or update.device.type != "cpu"):
