@@ -72,6 +72,11 @@ RULES: dict[str, Any] = {
     "fedfv": {"name": "fedfv", "tau": 2},
     "gifair": "gifair",
     "fcfc": {"name": "fcfc", "pareto_from": 3},
+    "agnosticfair": "agnosticfair",
+    "drfl": "drfl",
+    "fedgini": "fedgini",
+    "fedmdfg": "fedmdfg",
+    "propfair": {"name": "propfair", "M": 3.0},
 }
 OPTIMIZERS: dict[str, Any] = {
     "momentum": {"name": "sgd", "momentum": 0.9}, "fedfa-easyfl": "fedfa-easyfl", "adam": "adam", "yogi": "yogi",
@@ -88,6 +93,7 @@ OTHERS: dict[str, dict[str, Any]] = {
     "mixup": {"local": {"mixup": 1.0}},
     "mixup-cnn": CNN | {"local": {"mixup": 0.5}},
     "mixup-ditto-prox": DITTO | {"local": {"mixup": 1.0, "mu": 0.1}},
+    "propfair-clients": {"client": {"rules": [{"name": "propfair", "M": 3.0}]}},
     "noise": {"noise": {"clients": 0.5, "level": 0.3}},
     "memory": {"memory": {"rounds": "all"}},
     "memory-fedavg-2": {"memory": {"rounds": 2}, "rule": "fedavg"},
@@ -116,6 +122,8 @@ OTHERS: dict[str, dict[str, Any]] = {
     "no-rho": {"evaluation": {"every": 3, "improvement_every": 0}},
     "cnn": CNN,
     "cnn-after": CNN | {"server": {"loss": "after"}},
+    "augmented": CNN | {"augment": {"padding": 1, "flip": True}},
+    "ditto-end": {"ditto": {"lambda": 0.5, "epochs": 3, "at_end": "everyone"}, "rounds": 2},
     "batchnorm": NORM,
     "batchnorm-after": NORM | {"server": {"loss": "after"}},
     "lstm": LSTM,
@@ -128,7 +136,7 @@ OTHERS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 WORKERS = (
     "adafed", "fedfv", "ditto", "mixup", "fedcorr", "stragglers", "together", "cnn", "batchnorm", "lstm", "on-disk",
-    "fedprox-together", "memory",
+    "fedprox-together", "memory", "augmented", "ditto-end",
 )  # fmt: skip
 FLOWER = (
     "adafed", "fedavg", "qffl", "fedfv", "fedfa", "afl", "adam", "fedprox", "ditto", "ditto-norm", "mixup-ditto-prox",

@@ -21,7 +21,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
-    help="Fair federated learning: train with AdaFed and the methods it is compared with, and see how the model treats "
+    help="Fair federated learning: train with AdaFed and other fair methods, and see how the model treats "
     "its worst clients.\n\nStart with `adafed demo`; then `adafed run experiment.toml`, or one of "
     "`adafed list experiments` by name.",
 )

@@ -56,7 +56,10 @@ MISTAKES: list[tuple[str, str]] = [
     ("[rule]\nname = 'adafed'\ngamma = 'big'", r"^rule\.gamma is 'big'; it must be a number$"),
     ("[rule]\nname = 'adafed'\ngamma = -1", r"^rule\.gamma is -1"),
     ("[rule]\nname = 'adafed'\nhull = 'convex'", r"^rule\.hull is 'convex'; it must be one of 'affine', 'simplex'$"),
-    ("[ditto]\nstrength = 1.0", r"^ditto\.strength is unknown; client\.rules = 'ditto' has lambda, lr$"),
+    (
+        "[ditto]\nstrength = 1.0",
+        r"^ditto\.strength is unknown; client\.rules = 'ditto' has lambda, lr, epochs, at_end$",
+    ),
     ("[ditto]\nlr = 0.0", r"^ditto\.lr is 0\.0; it must be a finite number greater than 0 and at most 1e\+09$"),
     ("[ditto]\nlambda = -1.0", r"^ditto\.lambda is -1\.0; it must be a finite number at least 0 and at most 1e\+09$"),
     ("[ditto]\nlambda = 'x'", r"^ditto\.lambda is 'x'; it must be a number$"),

@@ -187,6 +187,30 @@ def test_killed_between_any_two_writes(tmp_path: Path, uninterrupted: Callable[[
     assert not list((tmp_path / "run").rglob("*.partial"))
 
 
+@pytest.mark.slow
+def test_killed_while_training_on_augmented_images_and_while_everyone_personalises(
+    tmp_path: Path, uninterrupted: Callable[[Config], Path]
+) -> None:
+    config = experiment(
+        rounds=8,
+        data={"name": "digits", "flat": False},
+        partition={"name": "dirichlet", "clients": 6, "beta": 0.5, "minimum": 20},
+        model={"name": "cnn", "channels": [2, 3], "dense": 8},
+        cohort={"count": 2},
+        augment={"padding": 1, "flip": True},
+        ditto={"at_end": "everyone"},
+    )
+    whole = uninterrupted(config)
+    assert len(list((whole / "clients").glob("last-*"))) == 6
+    kept = "what a client keeps renamed"
+    # Two files a round, then six at the end: after two rounds or three, the 13th and later the 6th are of the end.
+    plan = [{"kill": [1, 0.01]}, {"kill": [1, 0.0]}, {"point": [kept, 13]}, {"point": [kept, 6]}]
+    codes = lives(tmp_path, config, [*plan, {}])
+    assert codes[-1] == 0
+    assert codes[2:4] == [-signal.SIGKILL] * 2
+    assert_same(whole, tmp_path / "run")
+
+
 SCRIPT = """
 import sys
 from adafed.config.sections import load_config

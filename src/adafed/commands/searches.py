@@ -138,6 +138,7 @@ def reproduce(
     methods: Annotated[list[str] | None, typer.Option("--method", "-m", help="Only these rows. Repeatable.")] = None,
     seeds: Seeds = None,
     rounds: Annotated[int | None, typer.Option(min=1, help="Instead of the profile's.")] = None,
+    panels: Annotated[list[str] | None, typer.Option("--panel", help="Only these of a figure. Repeatable.")] = None,
     sweep: Annotated[bool, typer.Option("--gamma-sweep", help="AdaFed for every gamma of the paper's grid.")] = False,
     tuned: Annotated[str | None, typer.Option("--tune", metavar="METHOD", help="Search the paper's grid.")] = None,
     objective: Objective = Target.fair,
@@ -168,7 +169,9 @@ def reproduce(
         print_rows("tables and figures; hours for one seed on two cores", *work.listing())
         return
     changes = [*(settings or []), *workers_setting(workers)]
-    request = work.Request(name, profile, methods, seeds_from(seeds, ()), rounds, changes, out, sweep, download, verify)
+    request = work.Request(
+        name, profile, methods, seeds_from(seeds, ()), rounds, changes, out, sweep, download, verify, panels or ()
+    )
     if tuned is not None:
         config, grid, where = work.tuning(request, tuned)
         search = _search(config, objective, rungs, rates, momenta, memories, jobs)

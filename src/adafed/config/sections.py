@@ -187,6 +187,14 @@ class AttackSection(Section):
     clients: list[str] | None = None  # or these
 
 
+class AugmentSection(Section):
+    """Training images changed at random, anew in every epoch; what is measured stays as it is."""
+
+    padding: Annotated[int, Field(ge=0, le=4096)] = 0  # black pixels on each side, before the image's size is cut out
+    crop: Count | None = None  # the side of what is cut out; what is measured is then the middle
+    flip: bool = False  # every other one mirrored left to right
+
+
 class EvaluationSection(Section):
     every: Count = 1
     improvement_every: Annotated[int, Field(ge=0)] = 1  # rho_t; 0 never measures it
@@ -239,6 +247,7 @@ class Config(Section):
     client: ClientSection = ClientSection()
     noise: NoiseSection | None = None
     attack: AttackSection | None = None
+    augment: AugmentSection | None = None
     evaluation: EvaluationSection = EvaluationSection()
     run: RunSection = RunSection()
 

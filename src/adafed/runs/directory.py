@@ -42,7 +42,7 @@ OWN = ("config.toml", "rounds.sqlite", "model.safetensors")  # files a new run w
 MEMORY = "memory.rows"
 CLIENTS, BEFORE = "clients", "personal"  # the folder of what clients keep, and its name in version 0.1
 KEPT = re.compile(r"\d+-\d+\.safetensors")
-PARTIAL = re.compile(r"\.(run\.json|config\.toml|(model|round-\d+|\d+-\d+)\.safetensors)\.\d+\.partial")
+PARTIAL = re.compile(r"\.(run\.json|config\.toml|(model|round-\d+|\d+-\d+|last-\d+)\.safetensors)\.\d+\.partial")
 
 
 class RunDirectory:
@@ -107,6 +107,11 @@ class RunDirectory:
         """What a client keeps as of a round. Each round writes a new file, so a killed one leaves the old."""
         assert self._clients is not None
         return self._clients / f"{client}-{round}.safetensors"
+
+    def last_model(self, client: int) -> Path:
+        """A client's own model after the last round, where it made one then."""
+        assert self._clients is not None
+        return self._clients / f"last-{client}.safetensors"
 
     def save(self, record: RoundRecord, state: ServerState) -> None:
         """Rows first, checkpoint last."""

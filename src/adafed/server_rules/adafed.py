@@ -48,6 +48,7 @@ class AdaFed(Rule):
     """
 
     summary = "every loss falls, in proportion to its power gamma"
+    source = "Hamidi and Yang 2024"
     presets = {"paper": {"gamma": 1.0, "hull": "affine", "scale": "paper", "ridge": 0.0}}
     grid = {"gamma": (0.0, 0.01, 0.1, 1.0, 5.0, 10.0)}
     gamma: float = 2.0

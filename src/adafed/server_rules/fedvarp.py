@@ -18,6 +18,7 @@ class FedVARP(Rule):
     """
 
     summary = "the cohort's average, corrected by everybody's last updates"
+    source = "Jhunjhunwala et al. 2022"
 
     @property
     def needs(self) -> frozenset[Need]:

@@ -250,6 +250,23 @@ def test_a_personal_model_stays_in_the_state_of_its_node(tmp_path: Path) -> None
     assert not list((tmp_path / "clients").iterdir())
 
 
+@pytest.mark.parametrize("kept", [None, "client-dir"])
+def test_who_was_never_drawn_has_a_model_of_its_own_at_the_end(kept: str | None, tmp_path: Path) -> None:
+    config = experiment(rounds=2, cohort={"count": 2, "fraction": None}, ditto={"lambda": 0.5})
+    simulated(config, tmp_path / "here")
+    grid = PretendGrid(experiment_client(config, **({kept: str(tmp_path / "nodes")} if kept else {})), 6)
+    run_experiment(grid, config, tmp_path / "there")
+    made = {int(file.stem.removeprefix("last-")) for file in (tmp_path / "here" / "clients").glob("last-*")}
+    assert 2 <= len(made) < 6
+    contexts = {grid.parts[node]: context for node, context in grid.contexts.items()}
+    assert {part for part, one in contexts.items() if f"last:{part}" in one.state.array_records} == made
+    mine, theirs = (records(tmp_path / name)[-1] for name in ("here", "there"))
+    for ours, others in zip(mine.evaluations, theirs.evaluations, strict=True):
+        assert [(name, score.accuracy) for name, score in ours.scores] == [
+            (name, score.accuracy) for name, score in others.scores
+        ]
+
+
 def test_a_node_that_does_not_know_its_part_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     config = experiment(rounds=1)
     grid = PretendGrid(experiment_client(config), 2)
