@@ -26,6 +26,7 @@ ORDER = [
     {"engines"},
     {"report"},
     {"studies"},
+    {"page"},
     {"paper"},
     {"testing", "flower"},
     {"commands"},

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from adafed.commands import searches, studies, training
+from adafed.commands import report, searches, studies, training
 from adafed.commands.flower import app as flower
 from adafed.commands.shared import console, errors, print_rows
 from adafed.errors import AdafedError
@@ -34,6 +34,7 @@ for command in (
     searches.reproduce,
     studies.results,
     training.show,
+    report.report,
 ):
     app.command()(command)
 app.add_typer(flower, name="flower")

@@ -9,17 +9,41 @@ from typing import Any
 import numpy as np
 
 from adafed.page.doubts import Doubt, doubts
-from adafed.page.model import Event, Report, Run, federations
+from adafed.page.model import Event, Report, Run, federations, flat
 from adafed.page.sentences import sentences
 from adafed.page.tables import differences, summary
 from adafed.report.tables import Table
-from adafed.version import __version__
 
 STATIC_ROWS = 500  # clients in the table that is there without scripts
 
 
-def body(report: Report) -> str:
-    return "\n".join([_overview(report), _curves(report), _clients(report), _trust(report)])
+SECTIONS = {
+    "overview": "Who is treated worst, and what fairness cost",
+    "curves": "Did the rule do what it promises",
+    "clients": "Clients",
+    "trust": "Can I trust it",
+}
+SHORT = {"overview": "Who", "curves": "How", "clients": "Clients", "trust": "Trust"}
+
+
+def links(sections: Iterable[str]) -> str:
+    return " ".join(f'<a href="#{name}">{SHORT[name]}</a>' for name in sections)
+
+
+def sections(report: Report) -> dict[str, str]:
+    """Those that have something to show, by name."""
+    made = {
+        "overview": _overview(report),
+        "curves": _curves(report),
+        "clients": _clients(report),
+        "trust": _trust(report),
+    }
+    return {
+        name: f'<section id="{name}" aria-labelledby="{name}-title"><h2 id="{name}-title">{SECTIONS[name]}</h2>'
+        f"{content}</section>"
+        for name, content in made.items()
+        if content
+    }
 
 
 def facts_line(report: Report) -> str:
@@ -51,26 +75,35 @@ def _range(numbers: Iterable[int]) -> str:
 
 def _overview(report: Report) -> str:
     lead, *rest = sentences(report)
-    said = f'<p class="lead">{escape(lead)}</p>' + "".join(f"<p>{escape(one)}</p>" for one in rest)
+    said = f'<p class="lead">{_words(lead)}</p>' + "".join(f"<p>{_words(one)}</p>" for one in rest)
     parts = [f'<div class="words">{said}{_pointer(doubts(report))}</div>']
+    if report.methods:
+        saving = '<p class="tools" data-tables hidden></p>'
+        parts.append(
+            f'<div class="numbers">{_shown(summary(report), "summary", "The methods in numbers")}{saving}</div>'
+        )
+    if any(run.clients is not None for run in report.runs):
+        parts.append(_figure(
+            "sorted", "Every client, from the worst served to the best",
+            "Each line is one method’s clients in the order of their accuracy. Fair is flat and high. The worst tenth "
+            "is shaded; the band spans the seeds.",
+        ))  # fmt: skip
+    first = f'<div class="first">{"".join(parts)}</div>'
+    return first + _below(report)
+
+
+def _below(report: Report) -> str:
+    """What the first screen has no room for."""
+    parts = []
+    if report.methods and all(run.clients is None for run in report.runs):
+        parts.append("<p>Single clients are not in kept results, so the picture of their accuracies is missing.</p>")
+    if (table := differences(report)) is not None:
+        parts.append(_shown(table, "differences", f"Differences to {report.reference}"))
     going = [run for run in report.runs if run.done < run.asked]
     if going:
         rows = [(run.method, str(run.seed), f"{run.done} of {run.asked}") for run in going]
         parts.append(f"<h3>Not finished</h3>{_plain(('method', 'seed', 'rounds done'), rows, 'unfinished')}")
-    if report.methods:
-        parts.append(_shown(summary(report), "summary", "The methods in numbers"))
-        parts.append('<p class="tools" data-tables hidden></p>')
-        if any(run.clients is not None for run in report.runs):
-            parts.append(_figure(
-                "sorted", "Every client, from the worst served to the best",
-                "Each line is one method’s clients in the order of their accuracy. Fair is flat and high. The worst tenth is "
-                "shaded; the band spans the seeds.",
-            ))  # fmt: skip
-        else:
-            parts.append("<p>Single clients are not in kept results, so the picture of their accuracies is missing.</p>")
-        if (table := differences(report)) is not None:
-            parts.append(_shown(table, "differences", f"Differences to {report.reference}"))
-    return _section("overview", "Who is treated worst, and what fairness cost", "".join(parts))
+    return "".join(parts)
 
 
 def _pointer(found: Sequence[Doubt]) -> str:
@@ -91,11 +124,17 @@ def _curves(report: Report) -> str:
         ("worst", "Worst tenth", "Mean accuracy of the tenth of clients that are served worst in that evaluation."),
     ]
     if whole:
-        figures.append(("spread", "Spread of the losses", "Standard deviation of the clients’ test losses: low is even."))
+        figures.append(
+            ("spread", "Spread of the losses", "Standard deviation of the clients’ test losses: low is even.")
+        )
     figures.append(("rho", "Clients whose loss did not rise, ρ", "Share of the round’s clients, as a moving mean."))
     if whole:
         figures += [
-            ("decrease", "Mean decrease of the loss", "Over the clients of the round, as a moving mean; below zero it rose."),
+            (
+                "decrease",
+                "Mean decrease of the loss",
+                "Over the clients of the round, as a moving mean; below zero it rose.",
+            ),
             ("norm", "Length of the step, ‖d‖", "Solid: the direction taken. Dotted: the mean update, for scale."),
         ]
     drawn = "".join(_figure(*one) for one in figures)
@@ -103,10 +142,12 @@ def _curves(report: Report) -> str:
     if whole:
         more += _figure(
             "coefficients", "Coefficients of the clients’ updates",
-            "From the lowest to the highest in each round, with the middle half and the median. Below the line a client’s "
-            "update is subtracted.", chooser="method",
+            "From the lowest to the highest in each round, with the middle half and the median. Below the line a "
+            "client’s update is subtracted.", chooser="method",
         )  # fmt: skip
-        more += _figure("histogram", "How many clients have which accuracy", "Share of the clients in steps of five points.")
+        more += _figure(
+            "histogram", "How many clients have which accuracy", "Share of the clients in steps of five points."
+        )
         more += _figure("cumulative", "Clients with at most this accuracy", "The further right a line, the better.")
     if len(report.methods) > 1:
         more += _figure(
@@ -114,7 +155,7 @@ def _curves(report: Report) -> str:
             "Up and to the right is better. The line joins the methods that no other beats in both.",
         )  # fmt: skip
     missing = "" if whole else "<p>Kept results hold no lengths of updates, coefficients or single clients.</p>"
-    return _section("curves", "Did the rule do what it promises", f'<div class="grid">{drawn}{more}</div>{missing}')
+    return f'<div class="grid">{drawn}{more}</div>{missing}'
 
 
 # Clients
@@ -134,14 +175,14 @@ def _clients(report: Report) -> str:
     if len({run.method for run in runs}) > 1:
         gained = _figure(
             "gained", "Who gained and who paid",
-            "Each mark is a client. Above the line it is better off with the second method, below it paid.", chooser="pair",
+            "Each mark is a client. Above the line it is better off with the second method, below it paid.",
+            chooser="pair",
         )  # fmt: skip
-    content = (
+    return (
         f'{seeds}<div class="tools" data-clients hidden></div>{note}'
         f'<div class="scroll" role="region" aria-label="Clients" tabindex="0" id="client-table">{table}</div>'
         f'<div class="tools pages" data-pages hidden></div>{gained}'
     )
-    return _section("clients", "Clients", content)
 
 
 def _client_table(report: Report, runs: Sequence[Run]) -> tuple[str, int, int]:
@@ -185,15 +226,17 @@ def _trust(report: Report) -> str:
         parts.append("<p>No client was dropped or bounded, and no round was skipped.</p>")
     differing = _differing(report)
     if differing:
-        heads = ("key", *dict.fromkeys(run.method for run in report.runs if run.config))
-        parts.append("<h3>Where the methods differ</h3>" + _plain(heads, differing, "settings"))
+        names = dict.fromkeys(run.method for run in report.runs if run.config)
+        parts.append("<h3>Where the methods differ</h3>" + _plain(("key", *names), differing, "settings"))
     versions = {key: value for run in report.runs for key, value in _versions(run).items()}
     if versions:
-        several = [key for key in versions if len({_versions(run).get(key) for run in report.runs if _versions(run)}) > 1]
+        several = [
+            key for key in versions if len({_versions(run).get(key) for run in report.runs if _versions(run)}) > 1
+        ]
         rows = [(key, "different from run to run" if key in several else str(value)) for key, value in versions.items()]
         parts.append("<h3>Made with</h3>" + _plain(("what", "version"), rows, "versions"))
     parts += _configurations(report)
-    return _section("trust", "Can I trust it", "".join(parts))
+    return "".join(parts)
 
 
 def _described(run: Run) -> tuple[str, ...]:
@@ -222,8 +265,6 @@ def _versions(run: Run) -> dict[str, Any]:
 
 def _differing(report: Report) -> list[tuple[str, ...]]:
     """Keys of the configuration that are not the same under all methods, and what they are."""
-    from adafed.page.gather import flat
-
     firsts: dict[str, dict[str, Any]] = {}
     for run in report.runs:
         if run.config:
@@ -247,20 +288,20 @@ def _configurations(report: Report) -> list[str]:
 # Pieces
 
 
-def _section(name: str, title: str, content: str) -> str:
-    return f'<section id="{name}" aria-labelledby="{name}-title"><h2 id="{name}-title">{escape(title)}</h2>{content}</section>'
+def _words(text: str) -> str:
+    return escape(text).replace("σ_a", "σ<sub>a</sub>")
 
 
 def _figure(name: str, title: str, what: str, chooser: str = "") -> str:
     tools = f'<div class="tools" data-chooser="{chooser}"></div>' if chooser else ""
     return (
         f'<figure id="figure-{name}"><figcaption><h3>{escape(title)}</h3><p>{escape(what)}</p></figcaption>{tools}'
-        f'<div class="picture" data-picture="{name}" role="img" aria-label="{escape(title)}"></div></figure>'
+        f'<div class="picture" data-picture="{name}" role="group" aria-label="{escape(title)}"></div></figure>'
     )
 
 
 def _shown(table: Table, name: str, title: str) -> str:
-    notes = "".join(f"<li>{escape(note)}</li>" for note in table.remarks())
+    notes = "".join(f"<li>{_words(note)}</li>" for note in table.remarks())
     ranked = any(column.better for column in table.columns) and len(table.rows) > 1
     legend = "<li><b>bold</b>: best, <u>underlined</u>: second best</li>" if ranked else ""
     return (
@@ -280,7 +321,3 @@ def _plain(heads: Sequence[str], rows: Sequence[Sequence[str]], name: str) -> st
     if name == "clients":
         return table
     return f'<div class="scroll" role="region" aria-label="{escape(name)}" tabindex="0">{table}</div>'
-
-
-def signature() -> str:
-    return f"adafed {__version__}"

@@ -46,7 +46,9 @@ def _of_the_whole(report: Report) -> list[Doubt]:
     found = []
     names = {str(data.get("name")) for run in report.runs if isinstance(data := run.facts.get("data"), dict)}
     if len(names) > 1:
-        found.append(Doubt(f"the runs are on different data ({', '.join(sorted(names))}): their numbers do not compare", True))
+        found.append(
+            Doubt(f"the runs are on different data ({', '.join(sorted(names))}): their numbers do not compare", True)
+        )
     by_seed: dict[int, set[str]] = {}
     for run in report.runs:
         if run.checksum is not None:
@@ -66,14 +68,14 @@ def _of_the_whole(report: Report) -> list[Doubt]:
         known = clients.test_samples[clients.test_samples > 0]
         if len(known) and (small := int((known < FEW_SAMPLES).sum())) > len(known) / 4:
             found.append(Doubt(
-                f"{small} of {len(known)} clients have fewer than {FEW_SAMPLES} test samples: their accuracies are coarse, "
-                "and the worst tenth is partly bad luck"
+                f"{small} of {len(known)} clients have fewer than {FEW_SAMPLES} test samples: their accuracies are "
+                "coarse, and the worst tenth is partly bad luck"
             ))  # fmt: skip
             break
     if any(run.clients is None and run.at for run in report.runs):
         found.append(Doubt(
-            "kept results hold summaries only: single clients, lengths of updates, coefficients, configurations and data "
-            "checksums are not in them"
+            "kept results hold summaries only: single clients, lengths of updates, coefficients, configurations and "
+            "data checksums are not in them"
         ))  # fmt: skip
     return found
 
@@ -89,8 +91,8 @@ def _of(run: Run) -> list[tuple[str, bool]]:
         ill = int((condition > ILL).sum())
         if ill > OFTEN * len(condition):
             found.append((
-                f"the Gram matrix was ill-conditioned (above {ILL:.0e}) in {ill} of {len(condition)} rounds: updates were "
-                "nearly dependent, and single coefficients mean little", False,
+                f"the Gram matrix was ill-conditioned (above {ILL:.0e}) in {ill} of {len(condition)} rounds: updates "
+                "were nearly dependent, and single coefficients mean little", False,
             ))  # fmt: skip
     skipped = sum(event.times for event in run.events if event.what == "skipped")
     if skipped:
@@ -109,8 +111,8 @@ def _swinging(report: Report) -> list[Doubt]:
     by = f"{min(sizes):.1f}" if len(sizes) == 1 else f"{min(sizes):.1f} to {max(sizes):.1f}"
     one = "" if report.tail else ", so the last one alone says little: --tail averages the last tenth of the rounds"
     return [Doubt(
-        f"the model still swings in {_which(report, [run for run, _ in found])}: from one late evaluation to the next the "
-        f"worst tenth moves by {by} points on average{one}"
+        f"the model still swings in {_which(report, [run for run, _ in found])}: from one late evaluation to the "
+        f"next the worst tenth moves by {by} points on average{one}"
     )]  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """Run directories, folders of studies and kept results files, gathered into one report.
 
-A study's folder holds run directories as METHOD/seed-N. `study.json` beside them, which `adafed compare` writes, says how
-the study and its methods are called; without it they are called as their folders.
+A study's folder holds run directories as METHOD/seed-N. `study.json` beside them, which `adafed compare` writes, says
+how the study and its methods are called; without it they are called as their folders.
 """
 
 from __future__ import annotations
@@ -14,14 +14,12 @@ from typing import Any
 
 from adafed.errors import AdafedError
 from adafed.files import write_whole
-from adafed.page.model import COLUMNS, Report, Run
+from adafed.page.model import COLUMNS, Report, Run, flat
 from adafed.page.reading import is_run, read_run
 from adafed.studies.results import KeptRun, load
 
 STUDY = "study.json"
 DEPTH = 3  # folders below the one that is named
-# What may differ between runs of one method.
-NOT_OF_THE_METHOD = ("seed", "seeds", "run", "track", "name", "rounds", "evaluation", "data.dir", "data.verify")
 
 
 @dataclass(frozen=True)
@@ -89,10 +87,12 @@ def _found(
     folders = _below(path)
     if not folders:
         raise AdafedError(
-            f"{path} holds no run: a run directory has config.toml and rounds.sqlite, a study's folder has some below it"
+            f"{path} holds no run: a run directory has config.toml and rounds.sqlite, a study's folder some below it"
         )
-    title, methods, told = _described(path)
-    notes += told
+    title, methods, remarks = _described(path)
+    notes += remarks
+    order = list(methods)
+    folders.sort(key=lambda one: order.index(one.parent.name) if one.parent.name in methods else len(order))
     return _read([Named(one, _method_of(one, path, methods)) for one in folders], keys, left_out), title or path.name
 
 
@@ -157,14 +157,16 @@ def _title(runs: Sequence[Run]) -> str:
 
 
 def _distinct(runs: Sequence[Run]) -> list[Run]:
-    """Runs of one name whose configurations differ get names that say in what; runs that repeat a seed, their source."""
+    """Runs of one name are named by what differs in their configurations; those that repeat a seed, by their source."""
     named: dict[str, list[Run]] = {}
     for run in runs:
         named.setdefault(run.method, []).append(run)
     called = {id(run): run.method for run in runs}
     for method, alike in named.items():
         settings = [flat(run.config or {}) for run in alike]
-        keys = sorted({key for one in settings for key in one if any(one.get(key) != other.get(key) for other in settings)})
+        keys = sorted(
+            {key for one in settings for key in one if any(one.get(key) != other.get(key) for other in settings)}
+        )
         for run, one in zip(alike, settings, strict=True):
             told = [f"{key}={one.get(key)}" for key in keys[:3]]
             called[id(run)] = ", ".join([method, *told])
@@ -175,15 +177,3 @@ def _distinct(runs: Sequence[Run]) -> list[Run]:
         if seen[called[id(run)], run.seed] > 1:
             called[id(run)] += f" ({run.source})"
     return [replace(run, method=called[id(run)]) for run in runs]
-
-
-def flat(content: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in content.items():
-        if f"{before}{key}" in NOT_OF_THE_METHOD:
-            continue
-        if isinstance(value, Mapping):
-            found |= flat(value, f"{before}{key}.")
-        else:
-            found[f"{before}{key}"] = value
-    return found

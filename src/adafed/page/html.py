@@ -17,7 +17,7 @@ from string import Template
 from typing import Any
 
 from adafed.files import full_disk_in_a_sentence, write_whole
-from adafed.page.body import body, facts_line
+from adafed.page.body import facts_line, links, sections
 from adafed.page.model import Report
 from adafed.page.payload import payload
 from adafed.page.tables import as_texts
@@ -27,6 +27,7 @@ SCRIPTS = ("data.js", "pictures.js", "clients.js", "page.js")
 
 def page(report: Report, live: str | None = None) -> str:
     """The whole file. `live` is set where it is served: what the page is of, so that it can ask for what is newer."""
+    made = sections(report)
     library = _asset("plotly-basic.min.js")
     own = '"use strict";(() => {\n' + "\n".join(_asset(name) for name in SCRIPTS) + "\n})();"
     policy = (
@@ -37,8 +38,9 @@ def page(report: Report, live: str | None = None) -> str:
         policy=policy,
         title=escape(report.title),
         facts=escape(facts_line(report)),
+        links=links(made),
         style=_asset("page.css"),
-        main=body(report),
+        main="\n".join(made.values()),
         data=embedded(content(report, live)),
         library=library,
         script=own,

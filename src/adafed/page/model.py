@@ -19,6 +19,8 @@ from adafed.runs.summary import LATE, Metrics, known_mean
 Vector = npt.NDArray[np.float64]
 COLUMNS = ("mean", "std", "floor", "worst_10", "best_10", "jain")
 QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
+# Of a configuration, what may differ between runs of one method.
+NOT_OF_THE_METHOD = ("seed", "seeds", "run", "track", "name", "rounds", "evaluation", "data.dir", "data.verify")
 
 
 @dataclass(frozen=True)
@@ -146,4 +148,17 @@ def federations(runs: Sequence[Run]) -> dict[str, list[Run]]:
     for run in runs:
         if run.clients is not None and run.at:
             found.setdefault(run.checksum or run.source, []).append(run)
+    return found
+
+
+def flat(content: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    """A configuration as `section.key`, without what does not make the method."""
+    found: dict[str, Any] = {}
+    for key, value in content.items():
+        if f"{before}{key}" in NOT_OF_THE_METHOD:
+            continue
+        if isinstance(value, Mapping):
+            found |= flat(value, f"{before}{key}.")
+        else:
+            found[f"{before}{key}"] = value
     return found

@@ -39,7 +39,7 @@ def payload(report: Report) -> dict[str, Any]:
 
 def thinned(report: Report) -> list[str]:
     found = []
-    most = max((run.at and run.clients and len(run.clients.ids) or 0 for run in report.runs), default=0)
+    most = max((len(run.clients.ids) for run in report.runs if run.clients is not None), default=0)
     if most > RANKS:
         found.append(f"Sorted curves show {RANKS} evenly spaced of {most} clients.")
     kept = client_points(report.runs)
@@ -116,7 +116,7 @@ def _sorted(runs: Sequence[Run], tail: bool) -> dict[str, Any] | None:
     return _banded(shares, lines) if len(lines) else None
 
 
-def _histogram(runs: Sequence[Run], tail: bool) -> list[float] | None:
+def _histogram(runs: Sequence[Run], tail: bool) -> list[float | None] | None:
     """The share of clients in each bin, in percent, over all runs."""
     values = np.concatenate([_rows(run, tail).ravel() for run in runs])
     values = values[np.isfinite(values)]
@@ -132,10 +132,11 @@ def _evaluated(run: Run, key: str) -> tuple[Vector, Vector]:
 
 def _by_round(run: Run, key: str) -> tuple[Vector, Vector]:
     if run.rounds is None:
-        return _evaluated(run, key)
-    values = run.rounds.series[key] * (100.0 if key == "rho" else 1.0)
-    known = np.isfinite(values)
-    at, values = run.rounds.at[known].astype(np.float64), values[known]
+        at, values = _evaluated(run, key)
+    else:
+        values = run.rounds.series[key] * (100.0 if key == "rho" else 1.0)
+        known = np.isfinite(values)
+        at, values = run.rounds.at[known].astype(np.float64), values[known]
     return at, _moving_mean(values) if key in ("rho", "mean_decrease") else values
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -17,11 +18,12 @@ from adafed.errors import AdafedError
 from adafed.metrics import CLIENT, METRICS, Evaluated, is_own, value
 from adafed.page.model import QUANTILES, Clients, Event, Rounds, Run
 from adafed.runs.columns import Columns, Measured
+from adafed.runs.directory import LABELS
 from adafed.server_rules.base import client_key
 
 SERIES = ("rho", "mean_decrease", "norm", "mean_norm", "condition", "negative")
+NUMBER = re.compile(r"(?<!\S)[-+]?\d[\d.]*(?:e[-+]?\d+)?(?=[,;:]?(?:\s|$))")
 BOUNDED = "bounded"  # the round's note with what guards did
-LABELS = "clients.json"
 
 
 def is_run(folder: Path) -> bool:
@@ -149,11 +151,11 @@ def _clients(measured: Sequence[Measured], store: Columns, labels: Mapping[str, 
     loss[here], samples[here] = last.losses, last.samples
     drawn, dropped = np.zeros(len(ids), dtype=np.int64), np.zeros(len(ids), dtype=np.int64)
     coefficient, trained = np.full(len(ids), np.nan), np.full(len(ids), np.nan)
-    for one in store.tallies():
-        if (k := place.get(one.client)) is not None:
-            drawn[k], dropped[k] = one.drawn, one.dropped
-            coefficient[k] = np.nan if one.coefficient is None else one.coefficient
-            trained[k] = np.nan if one.samples is None else one.samples
+    for tally in store.tallies():
+        if (k := place.get(tally.client)) is not None:
+            drawn[k], dropped[k] = tally.drawn, tally.dropped
+            coefficient[k] = np.nan if tally.coefficient is None else tally.coefficient
+            trained[k] = np.nan if tally.samples is None else tally.samples
     reasons: dict[int, Counter[str]] = {}
     for _, client, why in store.dropped():
         if client in place:
@@ -206,8 +208,7 @@ def _events(rows: Sequence[Mapping[str, Any]], dropped: Sequence[tuple[int, str,
 
 def _without_numbers(why: str) -> str:
     """`length 3.1e-12, median 0.4` and its like are one reason, whatever the numbers."""
-    words = [("…" if any(letter.isdigit() for letter in word) else word) for word in why.split()]
-    return " ".join(words)
+    return NUMBER.sub("…", why)
 
 
 def _told(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
@@ -220,5 +221,3 @@ def _told(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
             for one in [said] if isinstance(said, str) else said if isinstance(said, list) else ():
                 found.setdefault(str(one), row["round"])
     return tuple(f"round {number}: {one}" for one, number in found.items())
-
-

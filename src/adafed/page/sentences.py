@@ -44,7 +44,9 @@ class Change:
 
 def change(report: Report, method: str, other: str, key: str, among: int = 1) -> Change | None:
     """`among` is how many methods the one was chosen from. None where no pair of runs has the measure."""
-    both = [(a.measures(report.tail).get(key), b.measures(report.tail).get(key)) for a, b in report.pairs(method, other)]
+    both = [
+        (a.measures(report.tail).get(key), b.measures(report.tail).get(key)) for a, b in report.pairs(method, other)
+    ]
     known = [(a, b) for a, b in both if a is not None and b is not None]
     if not known:
         return None
@@ -96,15 +98,15 @@ def compared(report: Report, method: str, other: str, among: int) -> str:
 def _weighed(method: str, other: str, worst: Change, mean: Change, allowing: str) -> str:
     """Only what is beyond chance is said to rise or fall; the rest is set side by side."""
     over = f"over {worst.found.pairs} seeds"
-    both = f"(95 % intervals {worst.interval} and {mean.interval} points{allowing})"
+    both = f"(95\u00a0% intervals {worst.interval} and {mean.interval} points{allowing})"
     moved = f"{'lifts' if worst.shown > 0 else 'lowers'} the worst tenth of clients from {percent(worst.before)} to"
     average = f"{'gains' if mean.shown > 0 else 'costs'} {points(mean.found.mean)} on average"
     if worst.shown and mean.shown:
         return f"{method} {moved} {percent(worst.after)} and {average}; {over} both are beyond chance {both}."
     if worst.shown:
         return (
-            f"{method} {moved} {percent(worst.after)}, which {over} is beyond chance; the mean is at {percent(mean.after)} "
-            f"against {percent(mean.before)}, which could be chance {both}."
+            f"{method} {moved} {percent(worst.after)}, which {over} is beyond chance; the mean is at "
+            f"{percent(mean.after)} against {percent(mean.before)}, which could be chance {both}."
         )
     beside = f"The worst tenth is at {percent(worst.after)} under {method} and at {percent(worst.before)} under {other}"
     if mean.shown:
@@ -167,7 +169,7 @@ def _how_many(runs: Sequence[Run]) -> str:
 
 
 def percent(value: float) -> str:
-    return f"{value:.1f} %"
+    return f"{value:.1f}\u00a0%"
 
 
 def points(value: float) -> str:

@@ -6,9 +6,11 @@ import csv
 import io
 from collections.abc import Iterator, Sequence
 from itertools import chain
+from pathlib import Path
 
 import numpy as np
 
+from adafed.files import full_disk_in_a_sentence, write_whole
 from adafed.metrics import metric
 from adafed.page.model import Report, Run, federations
 from adafed.page.sentences import change
@@ -31,8 +33,12 @@ def summary(report: Report) -> Table:
     if any(metric(key).percent for key in report.columns if key in _known(report)):
         notes.append("accuracies and σ_a in percent")
     if "floor" in report.columns:
-        notes.append("chance: the part of σ_a that clients with equal accuracy would show too, their test sets being small")
-    absent = [kept_column(key).label for key in report.columns if not any(report.values(m, key) for m in report.methods)]
+        notes.append(
+            "chance: the part of σ_a that clients with equal accuracy would show too, their test sets being small"
+        )
+    absent = [
+        kept_column(key).label for key in report.columns if not any(report.values(m, key) for m in report.methods)
+    ]
     if absent:
         notes.append(f"not recorded in these runs: {', '.join(absent)}")
     uneven = [f"{method} {len(runs)}" for method, runs in report.methods.items() if len(runs) != most]
@@ -62,7 +68,7 @@ def differences(report: Report) -> Table | None:
     if not rows:
         return None
     picked = tuple(Column(one.label, 0, one.latex, one.digits) for one in map(kept_column, report.columns))
-    note = "paired over the seeds, ± half the width of the 95 % interval; * the interval leaves out zero; one seed has none"
+    note = "paired over the seeds, ± half the width of the 95 % interval; * it leaves out zero; one seed has none"
     return Table(f"difference to {other}", picked, tuple(rows), (note,))
 
 
@@ -104,3 +110,21 @@ def _number(value: float, digits: int | None = None) -> str:
     if not np.isfinite(value):
         return ""
     return f"{value:.6g}" if digits is None else f"{value:.{digits}f}"
+
+
+def write_tables(report: Report, folder: Path) -> list[Path]:
+    """The methods' numbers and their differences in three forms, and every client as CSV."""
+    found = {"summary": summary(report), "differences": differences(report)}
+    texts = {
+        f"{name}.{ending}": table.rendered(form)
+        for name, table in found.items()
+        if table is not None
+        for form, ending in FORMS.items()
+    }
+    if any(run.clients is not None for run in report.runs):
+        texts["clients.csv"] = clients_csv(report)
+    with full_disk_in_a_sentence(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    for name, text in texts.items():
+        write_whole(folder / name, text.encode("utf-8", "replace"))
+    return [folder / name for name in texts]

@@ -1,4 +1,4 @@
-"""Tables of results: on the terminal, in Markdown, in LaTeX, as CSV, in HTML; the best and second best of a column marked.
+"""Tables of results: on the terminal, in Markdown, in LaTeX, as CSV, in HTML; a column's best and second best marked.
 
 A cell is a mean over seeds with its standard deviation. Personalised methods serve every client its own model, so they
 carry a mark and do not compete for the best.
@@ -187,10 +187,10 @@ class Table:
         return out.getvalue()
 
     def html(self, name: str = "") -> str:
-        """A table whose rows can be sorted by `data-value`; `name` is its class. Title and notes are left to the page."""
+        """Rows can be sorted by `data-value`; `name` is the class. Title and notes are left to the page."""
         ranks = [self.ranks(i) for i in range(len(self.columns))]
         words = {1: "best", 2: "second"}
-        heads = "".join(f'<th scope="col">{escape(column.label)}</th>' for column in self.columns)
+        heads = "".join(f'<th scope="col">{_lowered(column.label)}</th>' for column in self.columns)
         lines = []
         for i, (row, texts) in enumerate(zip(self.rows, self._texts(" ± "), strict=True)):
             cells = []
@@ -208,6 +208,11 @@ class Table:
     def rendered(self, form: str) -> str:
         """`form` is markdown, latex or csv."""
         return {"markdown": self.markdown, "latex": self.latex, "csv": self.csv}[form]()
+
+
+def _lowered(label: str) -> str:
+    """A label in HTML, its index below the line."""
+    return escape(label).replace("σ_a", "σ<sub>a</sub>")
 
 
 def _marked_down(text: str) -> str:

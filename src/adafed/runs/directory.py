@@ -2,6 +2,7 @@
 
     config.toml        the configuration, complete
     run.json           the directory's format, versions, seeds, data checksum, how many clients are trained together
+    labels.json        how many training samples of each label every client holds, where that is known
     rounds.sqlite      a row a round, a row a participant, a row a client and evaluation
     checkpoints/       the last two states of the server, safetensors
     clients/           what each client keeps between rounds (Ditto's models, SCAFFOLD's controls), a file each
@@ -24,6 +25,7 @@ from typing import IO, Any
 
 from adafed.config.sections import Config, load_config
 from adafed.data.base import Federation
+from adafed.data.labels import label_counts
 from adafed.errors import AdafedError
 from adafed.files import full_disk_in_a_sentence, save_tensors, write_whole
 from adafed.rounds.records import RoundRecord
@@ -37,9 +39,12 @@ DURABLE_EVERY = 30.0  # seconds between checkpoints that wait for the disk
 # Sections and keys that a resumed run may set anew. Where the data lie does not count: their checksum does.
 FREE_TO_CHANGE = ("run", "rounds", "data.dir", "data.verify")
 OWN = ("config.toml", "rounds.sqlite", "model.safetensors")  # files a new run would take the place of
+LABELS = "labels.json"
 CLIENTS, BEFORE = "clients", "personal"  # the folder of what clients keep, and its name in version 0.1
 KEPT = re.compile(r"\d+-\d+\.safetensors")
-PARTIAL = re.compile(r"\.(run\.json|config\.toml|(model|round-\d+|\d+-\d+)\.safetensors)\.\d+\.partial")
+PARTIAL = re.compile(
+    r"\.((run|labels)\.json|report\.html|config\.toml|(model|round-\d+|\d+-\d+)\.safetensors)\.\d+\.partial"
+)
 
 
 class RunDirectory:
@@ -75,6 +80,7 @@ class RunDirectory:
                     (directory.path / BEFORE).rename(directory.path / CLIENTS)
                 (directory.path / CLIENTS).mkdir(exist_ok=True)
             directory._describe(federation, grouped, engine)
+            directory._note_labels(federation)
             directory.store = Store(directory.path / "rounds.sqlite")
         except BaseException:
             directory.close()
@@ -92,6 +98,8 @@ class RunDirectory:
         assert self._checkpoints is not None
         state = self._checkpoints.newest()
         self._require_rows(state.round if state else 0)
+        if state and state.round < self.config.rounds:
+            self._note_resumed(state.round)
         write_whole(self.path / "config.toml", self.config.completed().to_toml().encode(), durable=True)
         self.store.forget_after(state.round if state else 0)
         self._sweep(state)
@@ -165,6 +173,27 @@ class RunDirectory:
         else:
             told = {"format": FORMAT} | facts | {"versions": _versions()}
             write_whole(described, json.dumps(told, indent=2).encode(), durable=True)
+
+    def _note_labels(self, federation: Federation) -> None:
+        assert self.path is not None
+        if (self.path / LABELS).exists():
+            return
+        try:
+            counts = label_counts(federation)
+        except AdafedError:  # a client that cannot be read: whoever trains it will say so
+            return
+        if counts is None:
+            return
+        content = {"format": 1, "part": "train", "labels": counts}
+        write_whole(self.path / LABELS, json.dumps(content, separators=(",", ":")).encode())
+
+    def _note_resumed(self, round: int) -> None:
+        """After which rounds the run was taken up again, for whoever judges it later."""
+        assert self.path is not None
+        facts = _facts(self.path / "run.json")
+        before = facts.get("resumed", [])
+        told = facts | {"resumed": [*(before if isinstance(before, list) else []), round]}
+        write_whole(self.path / "run.json", json.dumps(told, indent=2).encode(), durable=True)
 
     def _require_same_facts(self, before: dict[str, Any], now: dict[str, Any]) -> None:
         """Nothing may have changed that the bits depend on."""

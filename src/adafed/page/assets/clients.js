@@ -146,7 +146,7 @@ function startClients() {
 function openClient(k) {
   const now = current();
   const dialog = document.getElementById("client");
-  const place = element("div", { className: "picture", role: "img", id: "client-picture", ariaLabel: "Accuracy by round" });
+  const place = element("div", { className: "picture", role: "group", id: "client-picture", ariaLabel: "Accuracy by round" });
   const facts = [["test samples", String(now.test[k])], ["train samples", shown(now.train[k], 0)]];
   if (now.labels) facts.push(["labels held (samples)", labelsOf(now.labels[k], 100)]);
   for (const one of now.methods) {
@@ -218,6 +218,8 @@ function gainedPicture() {
       hovertemplate: "client %{text}: %{x:.1f} % → %{y:.1f} %<extra></extra>" };
   };
   const dark = isDark();
+  const lowest = Math.min(...clients.map((k) => Math.min(from.accuracy[k], to.accuracy[k])));
+  const range = [Math.max(-2, lowest - 5), 102];
   return {
     label: gainedWords(from, to),
     data: [
@@ -226,7 +228,7 @@ function gainedPicture() {
       group("as before", (d) => d === 0, c.soft, "circle-open"),
     ],
     layout: frame(`accuracy under ${plain(from.name)}, %`, `under ${plain(to.name)}, %`, {
-      height: 420, hovermode: "closest", xaxis: { range: [-2, 102] }, yaxis: { range: [-2, 102] },
+      hovermode: "closest", xaxis: { range }, yaxis: { range },
       shapes: [{ type: "line", x0: 0, y0: 0, x1: 100, y1: 100, line: { color: c.soft, width: 1, dash: "dot" }, layer: "below" }],
       annotations: [
         { xref: "paper", yref: "paper", x: 0.01, y: 0.99, xanchor: "left", yanchor: "top", showarrow: false, text: "▲ gained", font: { color: c.soft } },

@@ -25,13 +25,13 @@ function sortable(table) {
   const value = (row, at) => { const cell = row.cells[at]; return cell.dataset.value !== undefined ? Number(cell.dataset.value) : cell.textContent; };
   const compared = (a, b) => (typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b), "en", { numeric: true }));
   heads.forEach((head, at) => {
-    const button = element("button", { type: "button", textContent: head.textContent, onclick: () => {
+    const button = element("button", { type: "button", onclick: () => {
       const down = head.getAttribute("aria-sort") === "ascending";
       heads.forEach((one) => one.removeAttribute("aria-sort"));
       head.setAttribute("aria-sort", down ? "descending" : "ascending");
       const rows = [...table.tBodies[0].rows].sort((a, b) => (down ? -1 : 1) * compared(value(a, at), value(b, at)));
       table.tBodies[0].append(...rows);
-    } });
+    } }, ...head.childNodes);
     head.replaceChildren(button);
   });
 }
@@ -66,6 +66,7 @@ function coefficientTools() {
 
 function start() {
   tables = [];
+  document.getElementById("noscript")?.remove();
   legend();
   for (const table of document.querySelectorAll("main table:not(.clients)")) sortable(table);
   copies();

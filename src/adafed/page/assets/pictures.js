@@ -11,7 +11,7 @@ function frame(across, up, more = {}) {
   const axis = { gridcolor: c.rule, linecolor: c.line, tickcolor: c.line, zeroline: false, automargin: true };
   const { xaxis = {}, yaxis = {}, ...rest } = more;
   return {
-    margin: { l: 56, r: 14, t: 10, b: 46 }, autosize: true, height: 320, showlegend: false, hovermode: "x unified",
+    margin: { l: 56, r: 14, t: 10, b: 46 }, autosize: true, showlegend: false, hovermode: "x unified",
     dragmode: touch ? false : "zoom", paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
     font: { family: c.font, size: 13, color: c.ink },
     hoverlabel: { bgcolor: c.raised, bordercolor: c.line, font: { family: c.font, size: 13, color: c.ink }, align: "left", namelength: -1 },
@@ -52,7 +52,6 @@ const PICTURES = {
     return {
       data: visible().flatMap((method) => (method.sorted ? line(method, method.sorted, "%{y:.1f} %") : [])),
       layout: frame("clients from the worst served on, %", "test accuracy, %", {
-        height: 384,
         xaxis: { range: [0, 100], hoverformat: ".0f" },
         yaxis: { range: [0, 101] },
         shapes: [{ type: "rect", xref: "x", yref: "paper", x0: 0, x1: 10, y0: 0, y1: 1, fillcolor: c.shade, line: { width: 0 }, layer: "below" }],
@@ -145,7 +144,7 @@ const PICTURES = {
         ...methods.map((method) => {
           const { color, mark } = look(method.at);
           const bars = (pair) => ({ type: "data", array: [pair[1]], visible: pair[1] > 0, color: faint(color, 0.5), thickness: 1.2, width: 3 });
-          return { x: [at(method)[0]], y: [at(method)[1]], name: full(method), mode: methods.length > 12 ? "markers" : "markers+text", text: [full(method)],
+          return { x: [at(method)[0]], y: [at(method)[1]], name: full(method), mode: methods.length > 6 ? "markers" : "markers+text", text: [full(method)],
             textposition: "top center", textfont: { size: 12 }, marker: { color, symbol: mark, size: 11, line: { color: c.raised, width: 1 } }, cliponaxis: false,
             error_x: bars(method.point.mean), error_y: bars(method.point.worst_10), hovertemplate: "mean %{x:.1f} %, worst tenth %{y:.1f} %<extra>%{fullData.name}</extra>" };
         }),
