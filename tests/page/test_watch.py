@@ -1,4 +1,4 @@
-"""The page of a run that goes on: on this machine alone, newer when the run is, and patient with files being written."""
+"""The page of a run that goes on: for this machine alone, newer when the run is, patient with half-written files."""
 
 from __future__ import annotations
 
