@@ -98,7 +98,9 @@ class CohortSection(Section):
 
     fraction: Annotated[float, Field(gt=0, le=1)] | None = None
     count: Count | None = None
-    sampling: Literal["uniform", "size"] = "uniform"
+    sampling: Literal["uniform", "size", "loss", "power-of-choice"] = "uniform"
+    power: NonNegative = 1.0  # of the last told loss, which sampling by "loss" draws in proportion to
+    candidates: Count | None = None  # power-of-choice: drawn by size, the largest losses of whom take part; unsaid: 2 K
     dropout: Share = 0.0  # probability that a sampled client never answers
     stragglers: Share = 0.0  # probability that a client does only a random share of its local steps
     join: dict[str, Count] = Field(default_factory=dict)  # client id -> the first round it can be sampled in
@@ -107,6 +109,8 @@ class CohortSection(Section):
     def _one_of_two(self) -> CohortSection:
         if self.fraction is not None and self.count is not None:
             raise ValueError("give either fraction or count, not both")
+        if self.candidates is not None and self.sampling != "power-of-choice":
+            raise ValueError('candidates are for sampling = "power-of-choice"')
         return self
 
 
@@ -149,6 +153,16 @@ class GuardsSection(Section):
     options."""
 
     use: list[Entry] = Field(default_factory=list)
+
+
+class MemorySection(Section):
+    """What the server remembers of clients that are not in the round."""
+
+    rounds: Annotated[int, Field(ge=0, le=2**53)] | Literal["all"] = 0  # the age up to which an update is shown; 0: off
+    discount: Annotated[float, Field(gt=0, le=1)] = 1.0  # of a told loss and a sample count, for every round of age
+    storage: Literal["float32", "bfloat16", "int8"] = "float32"
+    most: Annotated[int, Field(ge=0)] = 0  # updates remembered at most, the oldest go first; 0: no limit
+    budget_mb: Count = 1024  # updates beyond it lie in a file; those of a run directory always do
 
 
 class NoiseSection(Section):
@@ -204,6 +218,7 @@ class Config(Section):
     rule: Entry = named(DEFAULTS["rule"])
     server: ServerSection = ServerSection()
     guards: GuardsSection = GuardsSection()
+    memory: MemorySection = MemorySection()
     client: ClientSection = ClientSection()
     noise: NoiseSection | None = None
     evaluation: EvaluationSection = EvaluationSection()
@@ -260,6 +275,8 @@ class Config(Section):
     def label(self) -> str:
         """How the method is called in a table when nobody named it."""
         words = [str(self.parts.rule), *(one.label for one in self.parts.client_rules)]
+        if self.memory.rounds:
+            words.append("memory" if self.memory.rounds == "all" else f"memory of {self.memory.rounds} rounds")
         if self.server.optimizer.name != "sgd":
             words.append(self.server.optimizer.name)
         return " + ".join(word for word in words if word)

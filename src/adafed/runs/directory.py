@@ -6,6 +6,7 @@
     rounds.sqlite      a row a round, a row a participant, a row a client and evaluation
     checkpoints/       the last two states of the server, safetensors
     clients/           what each client keeps between rounds (Ditto's models, SCAFFOLD's controls), a file each
+    memory.rows        the updates that the server remembers, where it does; the checkpoints say whose is where
     model.safetensors  the final global model, by parameter name
 
 A round's rows are committed first and its checkpoint renamed into place last. Whatever lies beyond the newest
@@ -31,6 +32,7 @@ from adafed.files import full_disk_in_a_sentence, save_tensors, write_whole
 from adafed.rounds.records import RoundRecord
 from adafed.runs.checkpoints import Checkpoints
 from adafed.runs.store import Store
+from adafed.server.row_files import RowStore
 from adafed.server.state import ServerState
 from adafed.training.flat_module import FlatModule
 
@@ -39,7 +41,7 @@ DURABLE_EVERY = 30.0  # seconds between checkpoints that wait for the disk
 # Sections and keys that a resumed run may set anew. Where the data lie does not count: their checksum does.
 FREE_TO_CHANGE = ("run", "rounds", "data.dir", "data.verify")
 OWN = ("config.toml", "rounds.sqlite", "model.safetensors")  # files a new run would take the place of
-LABELS = "labels.json"
+LABELS, MEMORY = "labels.json", "memory.rows"
 CLIENTS, BEFORE = "clients", "personal"  # the folder of what clients keep, and its name in version 0.1
 KEPT = re.compile(r"\d+-\d+\.safetensors")
 PARTIAL = re.compile(
@@ -58,6 +60,8 @@ class RunDirectory:
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
         self._checkpoints: Checkpoints | None = None
         self._clients = path / CLIENTS if path else None
+        section = config.memory
+        self.rows = RowStore(section.storage, section.budget_mb * 2**20, path / MEMORY if path else None)
         self._named: dict[str, int] = {}  # the clients' files that the newest checkpoint names
         self._superseded: list[Path] = []  # and those that only the one before it does
 
@@ -72,7 +76,7 @@ class RunDirectory:
                 directory._scratch = tempfile.TemporaryDirectory(prefix="adafed-")
                 directory._clients = Path(directory._scratch.name)
             return directory
-        directory._checkpoints = Checkpoints(directory.path / "checkpoints", DURABLE_EVERY)
+        directory._checkpoints = Checkpoints(directory.path / "checkpoints", DURABLE_EVERY, directory.rows)
         directory._take_lock()
         try:
             with full_disk_in_a_sentence(directory.path):

@@ -1,6 +1,6 @@
 """Server rules: one file each. Importing this package registers them all."""
 
-from adafed.server_rules import adafed, afl, fcfc, fedavg, fedfa, fedfv, fedmgda, gifair, qffl, term
+from adafed.server_rules import adafed, afl, fcfc, fedavg, fedfa, fedfv, fedmgda, fedvarp, gifair, qffl, term
 from adafed.server_rules.base import RULES, Answer, Facts, Rule, register, rule, rules
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "fedfa",
     "fedfv",
     "fedmgda",
+    "fedvarp",
     "gifair",
     "qffl",
     "register",

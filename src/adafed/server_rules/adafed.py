@@ -74,7 +74,7 @@ class AdaFed(Rule):
         if self.hull == "affine":
             coefficients = affine_point(gram, weights)
         if coefficients is None:
-            coefficients, hull = simplex_point(gram, weights), "simplex"
+            coefficients, hull = simplex_point(gram, weights, facts.last), "simplex"
         notes = {"hull": hull}
         if hull != self.hull:
             notes["fallback"] = "the updates are dependent and no direction has AdaFed's rates: simplex point"

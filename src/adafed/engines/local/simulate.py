@@ -49,9 +49,9 @@ class Simulation:
         self.federation = self.station.federation
         ids, sizes = self.federation.ids, self.federation.train_sizes
         sampler = Sampler(config.cohort, ids, sizes, config.derived_seeds().sampling)
-        half = ServerHalf.of(config, ids)
         self.directory = RunDirectory.opened(directory, config, self.federation, grouped=self.station.group)
         try:
+            half = ServerHalf.of(config, ids, self.directory.rows)
             first = half.first_state(self.station.initial, self.station.model.length)
             state = self.directory.restored() or first
             self.engine = LocalEngine(
