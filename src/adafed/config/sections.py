@@ -186,6 +186,13 @@ class RunSection(Section):
     cache_mb: Count = 512  # clients' prepared data kept between rounds, in each process
 
 
+class TrackSection(Section):
+    """Where the scalars of a run go beside its directory, live. None of it changes a bit of the result."""
+
+    tensorboard: str | None = None  # a folder, in which every run has one of its own
+    mlflow: str | None = None  # a tracking address, as in sqlite:///mlflow.db
+
+
 SECTIONS = tuple(kind.section for kind in WITH_KEYS if kind.section is not None)  # called as their rules are
 STUDY_SECTIONS = ("methods", "profiles", "variants", "study")
 
@@ -223,6 +230,7 @@ class Config(Section):
     noise: NoiseSection | None = None
     evaluation: EvaluationSection = EvaluationSection()
     run: RunSection = RunSection()
+    track: TrackSection | None = None
 
     def derived_seeds(self) -> DerivedSeeds:
         return DerivedSeeds.derived(self.seed, self.seeds.data, self.seeds.model, self.seeds.sampling)

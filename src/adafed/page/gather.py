@@ -93,6 +93,7 @@ def _found(
     notes += remarks
     order = list(methods)
     folders.sort(key=lambda one: order.index(one.parent.name) if one.parent.name in methods else len(order))
+    folders.sort(key=lambda one: _number(one.name))  # seed by seed, as they were run
     return _read([Named(one, _method_of(one, path, methods)) for one in folders], keys, left_out), title or path.name
 
 

@@ -32,6 +32,7 @@ from adafed.files import full_disk_in_a_sentence, save_tensors, write_whole
 from adafed.rounds.records import RoundRecord
 from adafed.runs.checkpoints import Checkpoints
 from adafed.runs.store import Store
+from adafed.runs.tracking import Tracking, tracking
 from adafed.server.row_files import RowStore
 from adafed.server.state import ServerState
 from adafed.training.flat_module import FlatModule
@@ -39,13 +40,13 @@ from adafed.training.flat_module import FlatModule
 FORMAT = 1  # of the directory: what lies where. The tables have a version of their own, in `schema.py`.
 DURABLE_EVERY = 30.0  # seconds between checkpoints that wait for the disk
 # Sections and keys that a resumed run may set anew. Where the data lie does not count: their checksum does.
-FREE_TO_CHANGE = ("run", "rounds", "data.dir", "data.verify")
+FREE_TO_CHANGE = ("run", "track", "rounds", "data.dir", "data.verify")
 OWN = ("config.toml", "rounds.sqlite", "model.safetensors")  # files a new run would take the place of
 LABELS, MEMORY = "labels.json", "memory.rows"
 CLIENTS, BEFORE = "clients", "personal"  # the folder of what clients keep, and its name in version 0.1
 KEPT = re.compile(r"\d+-\d+\.safetensors")
 PARTIAL = re.compile(
-    r"\.((run|labels)\.json|report\.html|config\.toml|(model|round-\d+|\d+-\d+)\.safetensors)\.\d+\.partial"
+    r"\.((run|labels|track)\.json|report\.html|config\.toml|(model|round-\d+|\d+-\d+)\.safetensors)\.\d+\.partial"
 )
 
 
@@ -63,6 +64,7 @@ class RunDirectory:
         section = config.memory
         self.rows = RowStore(section.storage, section.budget_mb * 2**20, path / MEMORY if path else None)
         self._named: dict[str, int] = {}  # the clients' files that the newest checkpoint names
+        self._track = Tracking({})
         self._superseded: list[Path] = []  # and those that only the one before it does
 
     @classmethod
@@ -97,6 +99,7 @@ class RunDirectory:
         The configuration is written here, when all that could speak against going on has been looked at.
         """
         if self.path is None:
+            self._track = tracking(self.config, None, 0)
             return None
         assert self.store is not None
         assert self._checkpoints is not None
@@ -108,6 +111,7 @@ class RunDirectory:
         self.store.forget_after(state.round if state else 0)
         self._sweep(state)
         self._named = state.kept if state else {}
+        self._track = tracking(self.config, self.path, state.round if state else 0)
         return state
 
     def kept(self, client: int, round: int) -> Path:
@@ -124,9 +128,11 @@ class RunDirectory:
             self._checkpoints.add(state)
         if self._clients is not None and self.config.keeps:
             self._drop_old_kept(state)
+        self._track.add(record)
 
     def finish(self, model: FlatModule, state: ServerState) -> None:
         """The final model under its parameters' names, for whoever wants to use it."""
+        self._track.close()
         if self.path is None:
             return
         self._forget_superseded()
@@ -135,6 +141,7 @@ class RunDirectory:
         save_tensors(self.path / "model.safetensors", tensors, {"round": str(state.round)}, durable=True)
 
     def close(self) -> None:
+        self._track.close(whole=False)
         if self.store is not None:
             self.store.close()
             self.store = None
