@@ -3,8 +3,8 @@
     python benchmarks/report.py                       10,000 clients, 500 rounds evaluated every 25, 10 runs
     python benchmarks/report.py --clients 100 --runs 20
 
-The runs are made up: rows as a run leaves them, with accuracies drawn at random. The page is made by `adafed report` in a
-process of its own, and opened from disk in the system's Chromium (`pip install playwright`, and the package chromium).
+The runs are made up: rows as a run leaves them, with accuracies drawn at random. The page is made by `adafed report` in
+a process of its own, and opened from disk in the system's Chromium (`pip install playwright`, the package chromium).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LIMITS = {"seconds": 60.0, "MB of memory": 1000.0, "MB of page": 40.0, "seconds 
 
 
 def make_run(path: Path, rule: str, seed: int, clients: int, rounds: int, every: int, cohort: int) -> None:
-    random = np.random.default_rng([seed, len(rule)])
+    random = np.random.default_rng([seed, *rule.encode()])
     path.mkdir(parents=True)
     config = config_from({"name": "large", "seed": seed, "rounds": rounds, "rule": rule})
     (path / "config.toml").write_text(config.completed().to_toml())
@@ -62,8 +62,8 @@ def made(root: Path, arguments: argparse.Namespace) -> None:
     names = {"FedAvg": "fedavg", "AdaFed": "adafed"}
     for place in range(arguments.runs):
         method, seed = list(names)[place % 2], place // 2
-        make_run(root / method / f"seed-{seed}", names[method], seed, arguments.clients, arguments.rounds, arguments.every,
-                 min(arguments.cohort, arguments.clients))  # fmt: skip
+        make_run(root / method / f"seed-{seed}", names[method], seed, arguments.clients, arguments.rounds,
+                 arguments.every, min(arguments.cohort, arguments.clients))  # fmt: skip
         print(f"run {place + 1} of {arguments.runs} made up", flush=True)
 
 
@@ -80,7 +80,7 @@ def page_of(root: Path) -> tuple[float, float, float]:
 
 
 def usable_after(page_file: Path) -> dict[str, float]:
-    """Seconds from opening: until tables, legend and the first picture are there, and what sorting and searching take."""
+    """Seconds from opening until tables, legend and first picture are there, and for sorting, searching and more."""
     from playwright.sync_api import sync_playwright
 
     path = next(found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name)))

@@ -165,7 +165,7 @@ def _how_many(runs: Sequence[Run]) -> str:
     if len(counts) != 1:
         return ""
     count = counts.pop()
-    return f" ({-(-count // 10)} of {count})"
+    return f" ({-(-count // 10):,} of {count:,})"
 
 
 def percent(value: float) -> str:

@@ -194,7 +194,8 @@ function gainedWords(from, to) {
   const changes = [...from.accuracy].map((value, k) => to.accuracy[k] - value).filter(known);
   const mean = (values) => values.reduce((sum, value) => sum + value, 0) / (values.length || 1);
   const up = changes.filter((value) => value > 0), down = changes.filter((value) => value < 0);
-  return `${up.length} of ${changes.length} clients are better off under ${to.name}, by ${mean(up).toFixed(1)} points on average; ${down.length} worse off, by ${Math.abs(mean(down)).toFixed(1)}; ${changes.length - up.length - down.length} as before.`;
+  const count = (values) => values.length.toLocaleString("en");
+  return `${count(up)} of ${count(changes)} clients are better off under ${to.name}, by ${mean(up).toFixed(1)} points on average; ${count(down)} worse off, by ${Math.abs(mean(down)).toFixed(1)}; ${(changes.length - up.length - down.length).toLocaleString("en")} as before.`;
 }
 
 function gainedPicture() {
@@ -231,9 +232,10 @@ function gainedPicture() {
       hovermode: "closest", xaxis: { range }, yaxis: { range },
       shapes: [{ type: "line", x0: 0, y0: 0, x1: 100, y1: 100, line: { color: c.soft, width: 1, dash: "dot" }, layer: "below" }],
       annotations: [
-        { xref: "paper", yref: "paper", x: 0.01, y: 0.99, xanchor: "left", yanchor: "top", showarrow: false, text: "▲ gained", font: { color: c.soft } },
-        { xref: "paper", yref: "paper", x: 0.99, y: 0.01, xanchor: "right", yanchor: "bottom", showarrow: false, text: "▽ paid", font: { color: c.soft } },
-        ...(all > clients.length ? [{ xref: "paper", yref: "paper", x: 0.5, y: 1, xanchor: "center", yanchor: "top", showarrow: false, font: { color: c.soft, size: 12 }, text: `${clients.length} of ${all} clients are drawn` }] : []),
+        { xref: "paper", yref: "paper", x: 0.01, y: 0.99, xanchor: "left", yanchor: "top", showarrow: false, text: "▲ gained", font: { color: c.soft }, bgcolor: c.raised },
+        { xref: "paper", yref: "paper", x: 0.99, y: 0.01, xanchor: "right", yanchor: "bottom", showarrow: false, text: "▽ paid", font: { color: c.soft }, bgcolor: c.raised },
+        ...(all > clients.length ? [{ xref: "paper", yref: "paper", x: 0.5, y: 1, xanchor: "center", yanchor: "top", showarrow: false, bgcolor: c.raised, font: { color: c.soft, size: 12 },
+          text: `${clients.length.toLocaleString("en")} of ${all.toLocaleString("en")} clients are drawn: those that changed most, and some of the others` }] : []),
       ],
     }),
   };

@@ -3,7 +3,7 @@
 const drawn = new Map(); // elements that have been drawn, by name
 const chosen = { coefficients: null, from: null, to: null };
 const touch = matchMedia("(pointer: coarse)").matches;
-const still = { displaylogo: false, responsive: true, displayModeBar: touch ? false : "hover", modeBarButtonsToRemove: ["lasso2d", "select2d", "autoScale2d"],
+const still = { displaylogo: false, responsive: true, displayModeBar: touch ? false : "hover", modeBarButtons: [["toImage", "zoom2d", "pan2d", "resetScale2d"]],
   toImageButtonOptions: { format: "svg" } };
 
 function frame(across, up, more = {}) {
@@ -14,6 +14,7 @@ function frame(across, up, more = {}) {
     margin: { l: 56, r: 14, t: 10, b: 46 }, autosize: true, showlegend: false, hovermode: "x unified",
     dragmode: touch ? false : "zoom", paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
     font: { family: c.font, size: 13, color: c.ink },
+    modebar: { bgcolor: c.raised, color: c.soft, activecolor: c.ink },
     hoverlabel: { bgcolor: c.raised, bordercolor: c.line, font: { family: c.font, size: 13, color: c.ink }, align: "left", namelength: -1 },
     xaxis: { ...axis, title: { text: across, standoff: 10 }, ...xaxis },
     yaxis: { ...axis, title: { text: up, standoff: 10 }, ...yaxis },
@@ -169,6 +170,8 @@ function draw(name) {
   }
   if (place.querySelector("p")) place.replaceChildren();
   if (made.label) place.setAttribute("aria-label", made.label);
+  // The sheet's width is not the window's, and is not known yet when printing begins: two pictures fit beside each other.
+  if (printing) Object.assign(made.layout, { autosize: false, width: place.closest(".grid") ? 318 : 650, height: 300 });
   Plotly.react(place, made.data, made.layout, still);
   drawn.set(name, place);
 }
