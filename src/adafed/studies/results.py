@@ -193,10 +193,10 @@ def difference(values: Sequence[float], level: float = 0.95) -> Difference:
     mean = math.fsum(values) / len(values)
     if len(values) < 2:
         return Difference(mean, None, len(values))
-    from scipy.stats import t
+    from scipy.special import stdtrit
 
     variance = math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
-    half = float(t.ppf(0.5 + level / 2, len(values) - 1)) * math.sqrt(variance / len(values))
+    half = float(stdtrit(len(values) - 1, 0.5 + level / 2)) * math.sqrt(variance / len(values))
     return Difference(mean, half, len(values))
 
 
