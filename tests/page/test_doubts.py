@@ -41,6 +41,14 @@ def test_rounds_that_changed_nothing_and_notes_in_words_are_told(tmp_path: Path)
     assert "round 6: half the cohort was bounded" in text
 
 
+def test_warnings_of_guards_and_fallbacks_are_told(tmp_path: Path) -> None:
+    notes = {2: {"warned": {"a": "holds 90 % of the step"}}, 3: {"warned": {"a": "holds 80 % of the step"}},
+             4: {"fallback": "the simplex point"}}  # fmt: skip
+    text = told(made_up_run(tmp_path / "run", notes=notes))
+    assert "guards warned 2 times, in 2 of 10 rounds: holds … % of the step" in text
+    assert "in 1 of 10 rounds the rule fell back: the simplex point" in text
+
+
 def test_other_data_at_the_same_seed_is_told(tmp_path: Path) -> None:
     made_up_run(tmp_path / "FedAvg" / "seed-0", rule="fedavg", checksum="a" * 64)
     made_up_run(tmp_path / "AdaFed" / "seed-0", checksum="b" * 64)

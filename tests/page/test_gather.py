@@ -39,7 +39,7 @@ def test_clients_have_what_the_rows_say(tmp_path: Path) -> None:
     assert clients is not None
     assert clients.ids == tuple("abcdefghij")
     assert clients.dropped[:3].tolist() == [0, 2, 1]
-    assert clients.reasons[1] == {"loss is nan": 2}
+    assert clients.reasons[1] == {"dropped: loss is nan": 2}
     assert clients.labels is not None
     assert clients.labels[0] == {"0": 30, "1": 10}
     assert clients.train_samples.tolist() == [40.0] * 10
@@ -52,11 +52,14 @@ def test_clients_have_what_the_rows_say(tmp_path: Path) -> None:
     }
 
 
-def test_what_guards_bounded_is_an_event(tmp_path: Path) -> None:
-    notes = {3: {"bounded": {"a": "length 3.1, allowed 2"}}, 5: {"bounded": {"a": "length 9.1, allowed 2"}}}
+@pytest.mark.parametrize("what", ["bounded", "warned"])
+def test_what_guards_did_and_saw_is_an_event(tmp_path: Path, what: str) -> None:
+    notes = {3: {what: {"a": "length 3.1, allowed 2"}}, 5: {what: {"a": "length 9.1, allowed 2"}}}
     (run,) = gathered([made_up_run(tmp_path / "run", notes=notes)]).runs
     (event,) = run.events
-    assert (event.what, event.times, event.rounds, event.clients) == ("bounded", 2, (3, 5), 1)
+    assert (event.what, event.times, event.rounds, event.clients) == (what, 2, (3, 5), 1)
+    assert run.clients is not None
+    assert run.clients.reasons[0] == {f"{what}: length …, allowed …": 2}
 
 
 def test_a_study_is_called_as_it_was(tmp_path: Path) -> None:

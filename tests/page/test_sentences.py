@@ -119,6 +119,13 @@ def test_the_method_with_the_best_worst_tenth_is_the_one_compared() -> None:
     assert any("allowing for the choice among 2" in text for text in found)
 
 
+def test_a_name_with_a_comma_stands_in_quotation_marks() -> None:
+    one = [{"mean": 50.0, "worst_10": 20.0}]
+    first, second, *_ = sentences(summarised({"AdaFed, gamma=1": one, "AdaFed, gamma=2": one}))
+    assert first.startswith("Under “AdaFed, gamma=1” the worst")
+    assert "under “AdaFed, gamma=2” and" in second
+
+
 def test_methods_without_a_common_seed_are_not_compared() -> None:
     report = summarised({"FedAvg": [{"mean": 50.0, "worst_10": 20.0}]})
     other = summarised({"AdaFed": [{}, {"mean": 60.0, "worst_10": 30.0}]})

@@ -10,11 +10,12 @@ import numpy as np
 
 from adafed.page.doubts import Doubt, doubts
 from adafed.page.model import Event, Report, Run, federations, flat
-from adafed.page.sentences import sentences
+from adafed.page.sentences import improved_share, sentences
 from adafed.page.tables import differences, summary
 from adafed.report.tables import Table
 
 STATIC_ROWS = 500  # clients in the table that is there without scripts
+MANY = 12  # runs whose table is folded
 
 
 SECTIONS = {
@@ -127,7 +128,8 @@ def _curves(report: Report) -> str:
         figures.append(
             ("spread", "Spread of the losses", "Standard deviation of the clients’ test losses: low is even.")
         )
-    figures.append(("rho", "Clients whose loss did not rise, ρ", "Share of the round’s clients, as a moving mean."))
+    if any(improved_share(runs) is not None for runs in report.methods.values()):
+        figures.append(("rho", "Clients whose loss did not rise, ρ", "Share of the round’s clients, as a moving mean."))
     if whole:
         figures += [
             (
@@ -214,14 +216,17 @@ def _trust(report: Report) -> str:
     found = doubts(report)
     lines = "".join(f'<li class="{"grave" if one.grave else "weak"}">{escape(one.text)}</li>' for one in found)
     parts = [f'<ul class="doubts">{lines}</ul>' if lines else "<p>Nothing speaks against these runs.</p>"]
-    parts.append("<h3>The runs</h3>" + _plain(
-        ("method", "seed", "rounds", "data", "checksum", "resumed", "engine", "read from"),
-        [_described(run) for run in report.runs], "runs",
-    ))  # fmt: skip
+    heads = ("method", "seed", "rounds", "data", "checksum", "resumed", "engine", "read from")
+    runs = _plain(heads, [_described(run) for run in report.runs], "runs")
+    many = f"<details><summary>All {len(report.runs)} runs</summary>{runs}</details>"
+    parts.append(f"<h3>The runs</h3>{many if len(report.runs) > MANY else runs}")
     events = [(run, event) for run in report.runs for event in run.events]
     if events:
-        heads = ("method", "seed", "what", "why", "times", "clients", "rounds")
-        parts.append("<h3>Clients left out or bounded</h3>" + _plain(heads, [_told(*one) for one in events], "events"))
+        columns = ("method", "seed", "what", "why", "times", "clients", "rounds")
+        parts.append(
+            "<h3>Clients dropped, bounded or warned of, and rounds that were not as usual</h3>"
+            + _plain(columns, [_told(*one) for one in events], "events")
+        )
     elif any(run.rounds is not None for run in report.runs):
         parts.append("<p>No client was dropped or bounded, and no round was skipped.</p>")
     differing = _differing(report)
@@ -254,7 +259,7 @@ def _described(run: Run) -> tuple[str, ...]:
 
 def _told(run: Run, event: Event) -> tuple[str, ...]:
     shown = ", ".join(map(str, event.rounds[:8])) + (", …" if len(event.rounds) > 8 else "")
-    clients = "–" if event.what == "skipped" else str(event.clients)
+    clients = str(event.clients) if event.clients else "–"
     return run.method, str(run.seed), event.what, event.why, str(event.times), clients, shown
 
 

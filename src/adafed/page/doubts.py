@@ -94,6 +94,17 @@ def _of(run: Run) -> list[tuple[str, bool]]:
                 f"the Gram matrix was ill-conditioned (above {ILL:.0e}) in {ill} of {len(condition)} rounds: updates "
                 "were nearly dependent, and single coefficients mean little", False,
             ))  # fmt: skip
+    warned = [event for event in run.events if event.what == "warned"]
+    if warned:
+        times, rounds = (
+            sum(event.times for event in warned),
+            len({number for event in warned for number in event.rounds}),
+        )
+        found.append((f"guards warned {times} times, in {rounds} of {run.done} rounds: {warned[0].why}", False))
+    fallen = sum(event.times for event in run.events if event.what == "fallback")
+    if fallen:
+        why = next(event.why for event in run.events if event.what == "fallback")
+        found.append((f"in {fallen} of {run.done} rounds the rule fell back: {why}", False))
     skipped = sum(event.times for event in run.events if event.what == "skipped")
     if skipped:
         found.append((f"{skipped} of {run.done} rounds changed nothing", skipped > OFTEN * run.done))

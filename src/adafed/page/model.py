@@ -35,7 +35,7 @@ class Clients:
     drawn: npt.NDArray[np.int64]
     coefficient: Vector  # the mean over the rounds in which it was used
     dropped: npt.NDArray[np.int64]
-    reasons: Mapping[int, Mapping[str, int]] = field(default_factory=dict)  # why, and how often
+    reasons: Mapping[int, Mapping[str, int]] = field(default_factory=dict)  # what happened to it and why, and how often
     labels: Mapping[int, Mapping[str, int]] | None = None  # training samples of each label
 
 
@@ -50,7 +50,7 @@ class Rounds:
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened to clients: `what` is dropped, bounded or skipped. `rounds` are those it happened in."""
+    """Something that happened in some rounds: `what` is dropped, bounded, warned, skipped or fallback."""
 
     what: str
     why: str

@@ -23,7 +23,8 @@ from adafed.server_rules.base import client_key
 
 SERIES = ("rho", "mean_decrease", "norm", "mean_norm", "condition", "negative")
 NUMBER = re.compile(r"(?<!\S)[-+]?\d[\d.]*(?:e[-+]?\d+)?(?=[,;:]?(?:\s|$))")
-BOUNDED = "bounded"  # the round's note with what guards did
+NOTED = ("bounded", "warned")  # the round's notes with what guards did and saw, by client
+FALLBACK = "fallback"  # and with why a rule did not what it usually does
 
 
 def is_run(folder: Path) -> bool:
@@ -80,7 +81,8 @@ def _with_rows(run: Run, store: Columns, labels: Mapping[str, Any] | None, colum
     rho = {row["round"]: row["rho"] for row in rows}
     found = [_measures(one, rho.get(one.round), columns) for one in measured]
     keys = tuple(dict.fromkeys(key for one in found for key in one))
-    clients = _clients(measured, store, labels) if measured else None
+    happened = _happened(rows, store.dropped())
+    clients = _clients(measured, store, labels, happened) if measured else None
     return replace(
         run,
         done=rows[-1]["round"] if rows else 0,
@@ -89,7 +91,7 @@ def _with_rows(run: Run, store: Columns, labels: Mapping[str, Any] | None, colum
         evaluations={key: tuple(one.get(key) for one in found) for key in keys},
         clients=clients,
         rounds=_rounds(rows, store) if rows else None,
-        events=_events(rows, store.dropped()),
+        events=_events(happened),
         warnings=(*run.warnings, *_told(rows)),
     )
 
@@ -139,7 +141,9 @@ def _measures(one: Measured, rho: float | None, columns: Sequence[str]) -> dict[
     return {key: value(key, evaluated) for key in (*METRICS, *own)}
 
 
-def _clients(measured: Sequence[Measured], store: Columns, labels: Mapping[str, Any] | None) -> Clients:
+def _clients(
+    measured: Sequence[Measured], store: Columns, labels: Mapping[str, Any] | None, happened: Sequence[Happened]
+) -> Clients:
     ids = tuple(sorted({client for one in measured for client in one.clients}, key=client_key))
     place = {client: k for k, client in enumerate(ids)}
     accuracies = np.full((len(measured), len(ids)), np.nan)
@@ -157,9 +161,9 @@ def _clients(measured: Sequence[Measured], store: Columns, labels: Mapping[str, 
             coefficient[k] = np.nan if tally.coefficient is None else tally.coefficient
             trained[k] = np.nan if tally.samples is None else tally.samples
     reasons: dict[int, Counter[str]] = {}
-    for _, client, why in store.dropped():
+    for what, why, _, client in happened:
         if client in place:
-            reasons.setdefault(place[client], Counter())[_without_numbers(why)] += 1
+            reasons.setdefault(place[client], Counter())[f"{what}: {why}"] += 1
     held = None
     if labels is not None:
         held = {
@@ -185,24 +189,34 @@ def _rounds(rows: Sequence[Mapping[str, Any]], store: Columns) -> Rounds:
     return Rounds(np.array([row["round"] for row in rows], dtype=np.int64), series, coefficients)
 
 
-def _events(rows: Sequence[Mapping[str, Any]], dropped: Sequence[tuple[int, str, str]]) -> tuple[Event, ...]:
-    """Who was dropped or bounded, and rounds that changed nothing, by reason; the commonest first."""
-    found: dict[tuple[str, str], list[tuple[int, str]]] = {}
-    for number, client, why in dropped:
-        found.setdefault(("dropped", why), []).append((number, client))
+Happened = tuple[str, str, int, str]  # what, why, the round, the client
+
+
+def _happened(rows: Sequence[Mapping[str, Any]], dropped: Sequence[tuple[int, str, str]]) -> list[Happened]:
+    """Who was dropped, bounded or warned of, and rounds that changed nothing."""
+    found = [("dropped", _without_numbers(why), number, client) for number, client, why in dropped]
     for row in rows:
-        bounded = row["notes"].get(BOUNDED) if isinstance(row["notes"], dict) else None
-        for client, why in bounded.items() if isinstance(bounded, dict) else ():
-            found.setdefault((BOUNDED, str(why)), []).append((row["round"], str(client)))
+        notes = row["notes"] if isinstance(row["notes"], dict) else {}
+        for what in NOTED:
+            told = notes.get(what)
+            for client, why in told.items() if isinstance(told, dict) else ():
+                found.append((what, _without_numbers(str(why)), row["round"], str(client)))
+        if isinstance(notes.get(FALLBACK), str):
+            found.append((FALLBACK, _without_numbers(notes[FALLBACK]), row["round"], ""))
         if row["skipped"]:
-            found.setdefault(("skipped", str(row["skipped"])), []).append((row["round"], ""))
+            found.append(("skipped", _without_numbers(str(row["skipped"])), row["round"], ""))
+    return found
+
+
+def _events(happened: Sequence[Happened]) -> tuple[Event, ...]:
+    """By reason, the commonest first."""
     grouped: dict[tuple[str, str], list[tuple[int, str]]] = {}
-    for (what, why), times in found.items():
-        grouped.setdefault((what, _without_numbers(why)), []).extend(times)
+    for what, why, number, client in happened:
+        grouped.setdefault((what, why), []).append((number, client))
     events = []
     for (what, why), times in grouped.items():
         rounds = tuple(sorted({number for number, _ in times}))
-        events.append(Event(what, why, len(times), rounds, len({client for _, client in times})))
+        events.append(Event(what, why, len(times), rounds, len({client for _, client in times if client})))
     return tuple(sorted(events, key=lambda event: (event.what, -event.times, event.why)))
 
 

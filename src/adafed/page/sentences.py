@@ -73,7 +73,7 @@ def worst_off(report: Report, method: str) -> str | None:
         return None
     average = f", on average over {len(worst)} seeds" if len(worst) > 1 else ""
     return (
-        f"Under {method} the worst-served tenth of clients{_how_many(report.methods[method])} get "
+        f"Under {called(method)} the worst-served tenth of clients{_how_many(report.methods[method])} get "
         f"{percent(_mean(worst))} of their test samples right; over all clients it is {percent(_mean(mean))}{average}."
     )
 
@@ -82,6 +82,7 @@ def compared(report: Report, method: str, other: str, among: int) -> str:
     """What a method does for the worst tenth, and what it costs."""
     worst = change(report, method, other, "worst_10", among)
     mean = change(report, method, other, "mean", among)
+    method, other = called(method), called(other)
     best = f"Of {among} methods set against {other}, {method} has the best worst tenth. " if among > 1 else ""
     if worst is None or mean is None:
         return f"{best}{method} and {other} have no seed in common, so their difference cannot be told from luck."
@@ -119,10 +120,11 @@ def _weighed(method: str, other: str, worst: Change, mean: Change, allowing: str
 
 def promised(report: Report, methods: Sequence[str]) -> str | None:
     """rho_t: a fair step is one that hurts nobody."""
-    shares = [(method, share) for method in methods if (share := improved_share(report.methods[method])) is not None]
-    if not shares:
+    shares = {method: improved_share(report.methods[method]) for method in methods}
+    known = [f"{percent(share)} under {called(method)}" for method, share in shares.items() if share is not None]
+    if not known:
         return None
-    told = " and ".join(f"{percent(share)} under {method}" for method, share in shares)
+    told = " and ".join(known)
     return f"A fair step hurts nobody: of the clients in a round, the share whose loss did not rise was {told}."
 
 
@@ -132,8 +134,8 @@ def by_chance(report: Report, method: str) -> str | None:
     if not spread or not floor:
         return None
     return (
-        f"Accuracies under {method} spread by {points(_mean(spread))} (σ_a); with test sets this small, equally "
-        f"served clients would spread by {points(_mean(floor))}."
+        f"Accuracies under {called(method)} spread by {points(_mean(spread))} (σ_a); with test sets this small, "
+        f"equally served clients would spread by {points(_mean(floor))}."
     )
 
 
@@ -166,6 +168,11 @@ def _how_many(runs: Sequence[Run]) -> str:
         return ""
     count = counts.pop()
     return f" ({-(-count // 10):,} of {count:,})"
+
+
+def called(method: str) -> str:
+    """A name that could be taken for more of the sentence stands in quotation marks."""
+    return f"“{method}”" if "," in method or ";" in method else method
 
 
 def percent(value: float) -> str:

@@ -13,9 +13,13 @@ function openFederation(at) {
       test: unpacked(given.test, "u4"),
       train: unpacked(given.train, "f4"),
       methods: given.methods.map((one) => ({
-        ...one, name: DATA.methods[one.method].name,
-        accuracy: unpacked(one.accuracy, "f4"), loss: unpacked(one.loss, "f4"), coefficient: unpacked(one.coefficient, "f4"),
-        drawn: unpacked(one.drawn, "u4"), dropped: unpacked(one.dropped, "u4"),
+        ...one,
+        name: DATA.methods[one.method].name,
+        accuracy: unpacked(one.accuracy, "f4"),
+        loss: unpacked(one.loss, "f4"),
+        coefficient: unpacked(one.coefficient, "f4"),
+        drawn: unpacked(one.drawn, "u4"),
+        dropped: unpacked(one.dropped, "u4"),
       })),
     };
   }
@@ -27,7 +31,9 @@ const current = () => openFederation(Math.min(view.federation, DATA.federations.
 /** The method whose losses, draws and coefficients are shown. */
 function detailed() {
   const { methods } = current();
-  return methods.find((one) => one.name === view.method) ?? methods.find((one) => one.name !== DATA.reference) ?? methods[0];
+  return (
+    methods.find((one) => one.name === view.method) ?? methods.find((one) => one.name !== DATA.reference) ?? methods[0]
+  );
 }
 
 function columns() {
@@ -36,11 +42,26 @@ function columns() {
   const anyDropped = now.methods.some((one) => one.dropped.some((times) => times > 0));
   return [
     { key: "client", label: "client" },
-    ...now.methods.map((one, at) => ({ key: `accuracy:${at}`, label: `${one.name} %`, of: (k) => one.accuracy[k], digits: 1, bar: true })),
+    ...now.methods.map((one, at) => ({
+      key: `accuracy:${at}`,
+      label: `${one.name} %`,
+      of: (k) => one.accuracy[k],
+      digits: 1,
+      bar: true,
+    })),
     { key: "loss", label: "loss", of: (k) => own.loss[k], digits: 3 },
     { key: "test", label: "test samples", of: (k) => now.test[k], digits: 0 },
     { key: "train", label: "train samples", of: (k) => now.train[k], digits: 0 },
-    ...(now.labels ? [{ key: "labels", label: "labels held", of: (k) => now.labels[k].length / 2, text: (k) => labelsOf(now.labels[k]) }] : []),
+    ...(now.labels
+      ? [
+          {
+            key: "labels",
+            label: "labels held",
+            of: (k) => now.labels[k].length / 2,
+            text: (k) => labelsOf(now.labels[k]),
+          },
+        ]
+      : []),
     { key: "drawn", label: "drawn", of: (k) => own.drawn[k], digits: 0 },
     { key: "coefficient", label: "mean coefficient", of: (k) => own.coefficient[k], digits: 3 },
     ...(anyDropped ? [{ key: "dropped", label: "dropped", of: (k) => own.dropped[k], digits: 0 }] : []),
@@ -72,32 +93,65 @@ function drawTable() {
   const found = order();
   const pages = Math.max(1, Math.ceil(found.length / ROWS));
   view.page = Math.min(view.page, pages - 1);
-  const head = element("tr", {}, ...picked.map((column) => {
-    const sorted = column.key === view.key;
-    const cell = element("th", { scope: "col" }, element("button", { type: "button", textContent: column.label, onclick: () => sortBy(column.key) }));
-    if (sorted) cell.setAttribute("aria-sort", view.down ? "descending" : "ascending");
-    return cell;
-  }));
+  const head = element(
+    "tr",
+    {},
+    ...picked.map((column) => {
+      const sorted = column.key === view.key;
+      const cell = element(
+        "th",
+        { scope: "col" },
+        element("button", { type: "button", textContent: column.label, onclick: () => sortBy(column.key) }),
+      );
+      if (sorted) cell.setAttribute("aria-sort", view.down ? "descending" : "ascending");
+      return cell;
+    }),
+  );
   const { ids } = current();
-  const lines = found.slice(view.page * ROWS, (view.page + 1) * ROWS).map((k) => element("tr", {}, ...picked.map((column) => {
-    if (column.key === "client") {
-      return element("th", { scope: "row" }, element("button", { type: "button", textContent: ids[k], title: ids[k], onclick: () => openClient(k) }));
-    }
-    const value = column.of(k);
-    const cell = element("td", { textContent: column.text ? column.text(k) : shown(value, column.digits) });
-    if (column.bar && known(value)) cell.setAttribute("style", `--v:${value.toFixed(1)}`);
-    return cell;
-  })));
+  const lines = found.slice(view.page * ROWS, (view.page + 1) * ROWS).map((k) =>
+    element(
+      "tr",
+      {},
+      ...picked.map((column) => {
+        if (column.key === "client") {
+          return element(
+            "th",
+            { scope: "row" },
+            element("button", { type: "button", textContent: ids[k], title: ids[k], onclick: () => openClient(k) }),
+          );
+        }
+        const value = column.of(k);
+        const cell = element("td", { textContent: column.text ? column.text(k) : shown(value, column.digits) });
+        if (column.bar && known(value)) cell.setAttribute("style", `--v:${value.toFixed(1)}`);
+        return cell;
+      }),
+    ),
+  );
   const focus = document.activeElement?.closest?.("#client-table thead") ? document.activeElement.textContent : null;
-  holder.replaceChildren(element("table", { className: "clients" }, element("thead", {}, head), element("tbody", {}, ...lines)));
+  holder.replaceChildren(
+    element("table", { className: "clients" }, element("thead", {}, head), element("tbody", {}, ...lines)),
+  );
   if (focus !== null) [...holder.querySelectorAll("thead button")].find((one) => one.textContent === focus)?.focus();
   const from = found.length ? view.page * ROWS + 1 : 0;
   const told = `${from}–${Math.min(found.length, (view.page + 1) * ROWS)} of ${found.length.toLocaleString("en")} clients`;
-  const turn = (by) => () => { view.page += by; drawTable(); };
+  const turn = (by) => () => {
+    view.page += by;
+    drawTable();
+  };
   const bar = document.querySelector("[data-pages]");
   bar.hidden = false;
-  const back = element("button", { type: "button", textContent: "Previous", disabled: view.page === 0, onclick: turn(-1) });
-  const on = element("button", { type: "button", textContent: "Next", disabled: view.page >= pages - 1, onclick: turn(1) });
+  const back = element("button", {
+    type: "button",
+    textContent: "Previous",
+    disabled: view.page === 0,
+    onclick: turn(-1),
+  });
+  const on = element("button", {
+    type: "button",
+    textContent: "Next",
+    disabled: view.page >= pages - 1,
+    onclick: turn(1),
+  });
   const held = document.activeElement?.closest?.("[data-pages]") ? document.activeElement.textContent : null;
   bar.replaceChildren(back, on, element("span", { role: "status", id: "client-count", textContent: told }));
   if (held === "Previous") (back.disabled ? on : back).focus();
@@ -112,8 +166,11 @@ function sortBy(key) {
 }
 
 function choice(label, names, selected, change) {
-  const list = element("select", { onchange: (event) => change(Number(event.target.value)) },
-    ...names.map((name, at) => element("option", { value: String(at), textContent: name, selected: at === selected })));
+  const list = element(
+    "select",
+    { onchange: (event) => change(Number(event.target.value)) },
+    ...names.map((name, at) => element("option", { value: String(at), textContent: name, selected: at === selected })),
+  );
   return element("label", {}, label, list);
 }
 
@@ -123,13 +180,40 @@ function clientTools() {
   const now = current();
   const names = now.methods.map((one) => one.name);
   bar.hidden = false;
-  const search = element("input", { type: "search", id: "client-search", value: view.query, autocomplete: "off",
-    oninput: (event) => { view.query = event.target.value; view.page = 0; drawTable(); } });
-  bar.replaceChildren(...[
-    element("label", {}, "Find a client", search),
-    DATA.federations.length > 1 ? choice("Clients of", DATA.federations.map((one) => one.label), view.federation, (at) => { view.federation = at; view.page = 0; startClients(); }) : null,
-    names.length > 1 ? choice("Loss, draws and coefficients under", names, names.indexOf(detailed().name), (at) => { view.method = names[at]; drawTable(); }) : null,
-  ].filter(Boolean));
+  const search = element("input", {
+    type: "search",
+    id: "client-search",
+    value: view.query,
+    autocomplete: "off",
+    oninput: (event) => {
+      view.query = event.target.value;
+      view.page = 0;
+      drawTable();
+    },
+  });
+  bar.replaceChildren(
+    ...[
+      element("label", {}, "Find a client", search),
+      DATA.federations.length > 1
+        ? choice(
+            "Clients of",
+            DATA.federations.map((one) => one.label),
+            view.federation,
+            (at) => {
+              view.federation = at;
+              view.page = 0;
+              startClients();
+            },
+          )
+        : null,
+      names.length > 1
+        ? choice("Loss, draws and coefficients under", names, names.indexOf(detailed().name), (at) => {
+            view.method = names[at];
+            drawTable();
+          })
+        : null,
+    ].filter(Boolean),
+  );
 }
 
 function startClients() {
@@ -146,25 +230,55 @@ function startClients() {
 function openClient(k) {
   const now = current();
   const dialog = document.getElementById("client");
-  const place = element("div", { className: "picture", role: "group", id: "client-picture", ariaLabel: "Accuracy by round" });
-  const facts = [["test samples", String(now.test[k])], ["train samples", shown(now.train[k], 0)]];
+  const place = element("div", {
+    className: "picture",
+    role: "group",
+    id: "client-picture",
+    ariaLabel: "Accuracy by round",
+  });
+  const facts = [
+    ["test samples", String(now.test[k])],
+    ["train samples", shown(now.train[k], 0)],
+  ];
   if (now.labels) facts.push(["labels held (samples)", labelsOf(now.labels[k], 100)]);
   for (const one of now.methods) {
-    const why = Object.entries(one.reasons[k] ?? {}).map(([reason, times]) => `${reason} (${times})`).join("; ");
-    facts.push([one.name, `accuracy ${shown(one.accuracy[k])} %, loss ${shown(one.loss[k], 3)}, drawn ${one.drawn[k]} times, mean coefficient ${shown(one.coefficient[k], 3)}` + (why ? `, dropped: ${why}` : "")]);
+    const why = Object.entries(one.reasons[k] ?? {})
+      .map(([reason, times]) => `${reason} (${times})`)
+      .join("; ");
+    facts.push([
+      one.name,
+      `accuracy ${shown(one.accuracy[k])} %, loss ${shown(one.loss[k], 3)}, drawn ${one.drawn[k]} times, mean coefficient ${shown(one.coefficient[k], 3)}` +
+        (why ? `; ${why}` : ""),
+    ]);
   }
   dialog.replaceChildren(
-    element("header", {}, element("h2", { id: "client-title", textContent: `Client ${now.ids[k]}` }), element("button", { type: "button", textContent: "Close", onclick: () => dialog.close() })),
-    element("dl", {}, ...facts.flatMap(([term, told]) => [element("dt", { textContent: term }), element("dd", { textContent: told })])),
+    element(
+      "header",
+      {},
+      element("h2", { id: "client-title", textContent: `Client ${now.ids[k]}` }),
+      element("button", { type: "button", textContent: "Close", onclick: () => dialog.close() }),
+    ),
+    element(
+      "dl",
+      {},
+      ...facts.flatMap(([term, told]) => [element("dt", { textContent: term }), element("dd", { textContent: told })]),
+    ),
     place,
   );
   dialog.showModal();
-  const traces = now.methods.flatMap((one) => one.runs.flatMap((run) => {
-    const values = (run.unpacked ??= unpacked(run.accuracies, "u2"));
-    const y = run.at.map((_, row) => { const v = values[row * now.ids.length + k]; return v === MISSING ? null : v / 100; });
-    const method = { ...DATA.methods[one.method], at: one.method };
-    return line(method, { x: run.at, y }, "%{y:.1f} %", { name: one.runs.length > 1 ? `${full(method)}, seed ${run.seed}` : full(method) });
-  }));
+  const traces = now.methods.flatMap((one) =>
+    one.runs.flatMap((run) => {
+      const values = (run.unpacked ??= unpacked(run.accuracies, "u2"));
+      const y = run.at.map((_, row) => {
+        const v = values[row * now.ids.length + k];
+        return v === MISSING ? null : v / 100;
+      });
+      const method = { ...DATA.methods[one.method], at: one.method };
+      return line(method, { x: run.at, y }, "%{y:.1f} %", {
+        name: one.runs.length > 1 ? `${full(method)}, seed ${run.seed}` : full(method),
+      });
+    }),
+  );
   Plotly.newPlot(place, traces, frame("round", "test accuracy, %", { yaxis: { range: [-2, 102] } }), still);
 }
 
@@ -172,9 +286,15 @@ function openClient(k) {
 
 function pair() {
   const { methods } = current();
-  const at = (name, other) => { const found = methods.findIndex((one) => one.name === name); return found < 0 ? other : found; };
+  const at = (name, other) => {
+    const found = methods.findIndex((one) => one.name === name);
+    return found < 0 ? other : found;
+  };
   const from = at(chosen.from ?? DATA.reference, 0);
-  const to = at(chosen.to ?? "AdaFed", methods.findIndex((_, k) => k !== from));
+  const to = at(
+    chosen.to ?? "AdaFed",
+    methods.findIndex((_, k) => k !== from),
+  );
   return [methods[from], methods[to === from ? methods.findIndex((_, k) => k !== from) : to]];
 }
 
@@ -185,15 +305,23 @@ function gainedTools() {
   bar.hidden = names.length < 2;
   if (names.length < 2) return;
   const [from, to] = pair();
-  const set = (key) => (at) => { chosen[key] = names[at]; gainedTools(); draw("gained"); };
-  bar.replaceChildren(choice("From", names, names.indexOf(from.name), set("from")), choice("to", names, names.indexOf(to.name), set("to")),
-    element("span", { role: "status", textContent: gainedWords(from, to) }));
+  const set = (key) => (at) => {
+    chosen[key] = names[at];
+    gainedTools();
+    draw("gained");
+  };
+  bar.replaceChildren(
+    choice("From", names, names.indexOf(from.name), set("from")),
+    choice("to", names, names.indexOf(to.name), set("to")),
+    element("span", { role: "status", textContent: gainedWords(from, to) }),
+  );
 }
 
 function gainedWords(from, to) {
   const changes = [...from.accuracy].map((value, k) => to.accuracy[k] - value).filter(known);
   const mean = (values) => values.reduce((sum, value) => sum + value, 0) / (values.length || 1);
-  const up = changes.filter((value) => value > 0), down = changes.filter((value) => value < 0);
+  const up = changes.filter((value) => value > 0),
+    down = changes.filter((value) => value < 0);
   const count = (values) => values.length.toLocaleString("en");
   return `${count(up)} of ${count(changes)} clients are better off under ${to.name}, by ${mean(up).toFixed(1)} points on average; ${count(down)} worse off, by ${Math.abs(mean(down)).toFixed(1)}; ${(changes.length - up.length - down.length).toLocaleString("en")} as before.`;
 }
@@ -205,18 +333,33 @@ function gainedPicture() {
   const [from, to] = pair();
   let clients = now.ids.map((_, k) => k).filter((k) => known(from.accuracy[k]) && known(to.accuracy[k]));
   const all = clients.length;
-  if (all > MOST_MARKS) { // those that changed most, and every so-manieth of the others
+  if (all > MOST_MARKS) {
+    // those that changed most, and every so-manieth of the others
     const change = (k) => Math.abs(to.accuracy[k] - from.accuracy[k]);
     const sorted = [...clients].sort((a, b) => change(b) - change(a));
-    const most = sorted.slice(0, MOST_MARKS / 5), rest = sorted.slice(MOST_MARKS / 5);
-    const step = Math.ceil(rest.length / (MOST_MARKS * 4 / 5));
+    const most = sorted.slice(0, MOST_MARKS / 5),
+      rest = sorted.slice(MOST_MARKS / 5);
+    const step = Math.ceil(rest.length / ((MOST_MARKS * 4) / 5));
     clients = [...most, ...rest.filter((_, at) => at % step === 0)];
   }
   const group = (name, test, color, symbol) => {
     const these = clients.filter((k) => test(to.accuracy[k] - from.accuracy[k]));
-    return { x: these.map((k) => from.accuracy[k]), y: these.map((k) => to.accuracy[k]), customdata: these, text: these.map((k) => plain(now.ids[k])), name, mode: "markers",
-      marker: { color, symbol, size: clients.length > 400 ? 6 : 9, opacity: 0.75, line: { color: c.raised, width: 0.5 } },
-      hovertemplate: "client %{text}: %{x:.1f} % → %{y:.1f} %<extra></extra>" };
+    return {
+      x: these.map((k) => from.accuracy[k]),
+      y: these.map((k) => to.accuracy[k]),
+      customdata: these,
+      text: these.map((k) => plain(now.ids[k])),
+      name,
+      mode: "markers",
+      marker: {
+        color,
+        symbol,
+        size: clients.length > 400 ? 6 : 9,
+        opacity: 0.75,
+        line: { color: c.raised, width: 0.5 },
+      },
+      hovertemplate: "client %{text}: %{x:.1f} % → %{y:.1f} %<extra></extra>",
+    };
   };
   const dark = isDark();
   const lowest = Math.min(...clients.map((k) => Math.min(from.accuracy[k], to.accuracy[k])));
@@ -229,13 +372,61 @@ function gainedPicture() {
       group("as before", (d) => d === 0, c.soft, "circle-open"),
     ],
     layout: frame(`accuracy under ${plain(from.name)}, %`, `under ${plain(to.name)}, %`, {
-      hovermode: "closest", xaxis: { range }, yaxis: { range },
-      shapes: [{ type: "line", x0: 0, y0: 0, x1: 100, y1: 100, line: { color: c.soft, width: 1, dash: "dot" }, layer: "below" }],
+      hovermode: "closest",
+      xaxis: { range },
+      yaxis: { range },
+      shapes: [
+        {
+          type: "line",
+          x0: 0,
+          y0: 0,
+          x1: 100,
+          y1: 100,
+          line: { color: c.soft, width: 1, dash: "dot" },
+          layer: "below",
+        },
+      ],
       annotations: [
-        { xref: "paper", yref: "paper", x: 0.01, y: 0.99, xanchor: "left", yanchor: "top", showarrow: false, text: "▲ gained", font: { color: c.soft }, bgcolor: c.raised },
-        { xref: "paper", yref: "paper", x: 0.99, y: 0.01, xanchor: "right", yanchor: "bottom", showarrow: false, text: "▽ paid", font: { color: c.soft }, bgcolor: c.raised },
-        ...(all > clients.length ? [{ xref: "paper", yref: "paper", x: 0.5, y: 1, xanchor: "center", yanchor: "top", showarrow: false, bgcolor: c.raised, font: { color: c.soft, size: 12 },
-          text: `${clients.length.toLocaleString("en")} of ${all.toLocaleString("en")} clients are drawn: those that changed most, and some of the others` }] : []),
+        {
+          xref: "paper",
+          yref: "paper",
+          x: 0.01,
+          y: 0.99,
+          xanchor: "left",
+          yanchor: "top",
+          showarrow: false,
+          text: "▲ gained",
+          font: { color: c.soft },
+          bgcolor: c.raised,
+        },
+        {
+          xref: "paper",
+          yref: "paper",
+          x: 0.99,
+          y: 0.01,
+          xanchor: "right",
+          yanchor: "bottom",
+          showarrow: false,
+          text: "▽ paid",
+          font: { color: c.soft },
+          bgcolor: c.raised,
+        },
+        ...(all > clients.length
+          ? [
+              {
+                xref: "paper",
+                yref: "paper",
+                x: 0.5,
+                y: 1,
+                xanchor: "center",
+                yanchor: "top",
+                showarrow: false,
+                bgcolor: c.raised,
+                font: { color: c.soft, size: 12 },
+                text: `${clients.length.toLocaleString("en")} of ${all.toLocaleString("en")} clients are drawn: those that changed most, and some of the others`,
+              },
+            ]
+          : []),
       ],
     }),
   };

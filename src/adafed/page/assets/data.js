@@ -33,10 +33,54 @@ const shown = (value, digits = 1) => (known(value) ? value.toFixed(digits) : "â€
 
 // How methods look: colour, dashes and mark, so that they can be told apart in grey too.
 
-const LIGHT = ["#1c1e21", "#c85200", "#0072b2", "#8a6100", "#00795a", "#a8497f", "#1f7fae", "#6b6f75", "#8b4513", "#6a5acd"];
-const DARK = ["#f4f4f4", "#ff8a3d", "#5ab4f0", "#f0b83c", "#35c89d", "#e596c4", "#9ad6f9", "#a5abb3", "#d39a6b", "#aaa0f2"];
-const DASHES = ["solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "5px,2px", "2px,4px", "9px,2px,2px,2px", "3px,3px"];
-const MARKS = ["circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "x", "star", "pentagon", "hourglass"];
+const LIGHT = [
+  "#1c1e21",
+  "#c85200",
+  "#0072b2",
+  "#8a6100",
+  "#00795a",
+  "#a8497f",
+  "#1f7fae",
+  "#6b6f75",
+  "#8b4513",
+  "#6a5acd",
+];
+const DARK = [
+  "#f4f4f4",
+  "#ff8a3d",
+  "#5ab4f0",
+  "#f0b83c",
+  "#35c89d",
+  "#e596c4",
+  "#9ad6f9",
+  "#a5abb3",
+  "#d39a6b",
+  "#aaa0f2",
+];
+const DASHES = [
+  "solid",
+  "dash",
+  "dot",
+  "dashdot",
+  "longdash",
+  "longdashdot",
+  "5px,2px",
+  "2px,4px",
+  "9px,2px,2px,2px",
+  "3px,3px",
+];
+const MARKS = [
+  "circle",
+  "square",
+  "triangle-up",
+  "diamond",
+  "triangle-down",
+  "cross",
+  "x",
+  "star",
+  "pentagon",
+  "hourglass",
+];
 const STROKES = ["", "6 4", "2 3", "6 3 2 3", "9 4", "9 3 2 3", "5 2", "2 4", "9 2 2 2", "3 3"];
 
 /** AdaFed comes first in black; others follow in their order. */
@@ -61,10 +105,16 @@ function look(at) {
 
 const SVG = "http://www.w3.org/2000/svg";
 const SHAPES = {
-  circle: "M18 7a4 4 0 1 1-8 0 4 4 0 1 1 8 0", square: "M10.5 3.5h7v7h-7z", "triangle-up": "M14 2.5l4.5 8h-9z",
-  diamond: "M14 2l5 5-5 5-5-5z", "triangle-down": "M14 11.5l4.5-8h-9z", cross: "M12.5 2.5h3v3h3v3h-3v3h-3v-3h-3v-3h3z",
-  x: "M11 2.5l3 3 3-3 1.5 1.5-3 3 3 3-1.5 1.5-3-3-3 3-1.5-1.5 3-3-3-3z", star: "M14 1.5l1.6 3.6 4 .4-3 2.7.9 4-3.5-2.1-3.5 2.1.9-4-3-2.7 4-.4z",
-  pentagon: "M14 2.5l4.8 3.5-1.8 5.5h-6L9.200 6z", hourglass: "M9.500 2.5h9l-9 9h9z",
+  circle: "M18 7a4 4 0 1 1-8 0 4 4 0 1 1 8 0",
+  square: "M10.5 3.5h7v7h-7z",
+  "triangle-up": "M14 2.5l4.5 8h-9z",
+  diamond: "M14 2l5 5-5 5-5-5z",
+  "triangle-down": "M14 11.5l4.5-8h-9z",
+  cross: "M12.5 2.5h3v3h3v3h-3v3h-3v-3h-3v-3h3z",
+  x: "M11 2.5l3 3 3-3 1.5 1.5-3 3 3 3-1.5 1.5-3-3-3 3-1.5-1.5 3-3-3-3z",
+  star: "M14 1.5l1.6 3.6 4 .4-3 2.7.9 4-3.5-2.1-3.5 2.1.9-4-3-2.7 4-.4z",
+  pentagon: "M14 2.5l4.8 3.5-1.8 5.5h-6L9.200 6z",
+  hourglass: "M9.500 2.5h9l-9 9h9z",
 };
 
 function swatch(at) {
@@ -99,6 +149,23 @@ function isDark() {
 function colours() {
   const style = getComputedStyle(document.documentElement);
   const of = (name) => style.getPropertyValue(name).trim();
-  if (printing) return { ink: "#000", soft: "#444", rule: "#ddd", line: "#888", raised: "#fff", shade: "rgba(0,0,0,.09)", font: of("--font") };
-  return { ink: of("--ink"), soft: of("--soft"), rule: of("--rule"), line: of("--line"), raised: of("--raised"), shade: of("--shade"), font: of("--font") };
+  if (printing)
+    return {
+      ink: "#000",
+      soft: "#444",
+      rule: "#ddd",
+      line: "#888",
+      raised: "#fff",
+      shade: "rgba(0,0,0,.09)",
+      font: of("--font"),
+    };
+  return {
+    ink: of("--ink"),
+    soft: of("--soft"),
+    rule: of("--rule"),
+    line: of("--line"),
+    raised: of("--raised"),
+    shade: of("--shade"),
+    font: of("--font"),
+  };
 }
