@@ -133,7 +133,8 @@ function drawTable() {
   );
   if (focus !== null) [...holder.querySelectorAll("thead button")].find((one) => one.textContent === focus)?.focus();
   const from = found.length ? view.page * ROWS + 1 : 0;
-  const told = `${from}–${Math.min(found.length, (view.page + 1) * ROWS)} of ${found.length.toLocaleString("en")} clients`;
+  const last = Math.min(found.length, (view.page + 1) * ROWS);
+  const told = `${from}–${last} of ${many(found.length)} clients`;
   const turn = (by) => () => {
     view.page += by;
     drawTable();
@@ -245,11 +246,13 @@ function openClient(k) {
     const why = Object.entries(one.reasons[k] ?? {})
       .map(([reason, times]) => `${reason} (${times})`)
       .join("; ");
-    facts.push([
-      one.name,
-      `accuracy ${shown(one.accuracy[k])} %, loss ${shown(one.loss[k], 3)}, drawn ${one.drawn[k]} times, mean coefficient ${shown(one.coefficient[k], 3)}` +
-        (why ? `; ${why}` : ""),
-    ]);
+    const numbers = [
+      `accuracy ${shown(one.accuracy[k])} %`,
+      `loss ${shown(one.loss[k], 3)}`,
+      `drawn ${one.drawn[k]} times`,
+      `mean coefficient ${shown(one.coefficient[k], 3)}`,
+    ];
+    facts.push([one.name, numbers.join(", ") + (why ? `; ${why}` : "")]);
   }
   dialog.replaceChildren(
     element(
@@ -319,11 +322,19 @@ function gainedTools() {
 
 function gainedWords(from, to) {
   const changes = [...from.accuracy].map((value, k) => to.accuracy[k] - value).filter(known);
-  const mean = (values) => values.reduce((sum, value) => sum + value, 0) / (values.length || 1);
-  const up = changes.filter((value) => value > 0),
-    down = changes.filter((value) => value < 0);
-  const count = (values) => values.length.toLocaleString("en");
-  return `${count(up)} of ${count(changes)} clients are better off under ${to.name}, by ${mean(up).toFixed(1)} points on average; ${count(down)} worse off, by ${Math.abs(mean(down)).toFixed(1)}; ${(changes.length - up.length - down.length).toLocaleString("en")} as before.`;
+  const up = changes.filter((value) => value > 0);
+  const down = changes.filter((value) => value < 0);
+  const by = (values) => {
+    if (!values.length) return "";
+    const mean = values.reduce((sum, value) => sum + value, 0) / values.length;
+    return `, by ${Math.abs(mean).toFixed(1)} points on average`;
+  };
+  const same = changes.length - up.length - down.length;
+  return [
+    `${many(up.length)} of ${many(changes.length)} clients are better off under ${to.name}${by(up)}`,
+    `${many(down.length)} worse off${by(down)}`,
+    `${many(same)} as before.`,
+  ].join("; ");
 }
 
 function gainedPicture() {
@@ -423,7 +434,7 @@ function gainedPicture() {
                 showarrow: false,
                 bgcolor: c.raised,
                 font: { color: c.soft, size: 12 },
-                text: `${clients.length.toLocaleString("en")} of ${all.toLocaleString("en")} clients are drawn: those that changed most, and some of the others`,
+                text: `${many(clients.length)} of ${many(all)} clients are drawn: who changed most, and some others`,
               },
             ]
           : []),

@@ -29,6 +29,7 @@ function element(name, properties = {}, ...children) {
 const plain = (text) => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
 
 const known = (value) => value !== null && value !== undefined && !Number.isNaN(value);
+const many = (count) => count.toLocaleString("en");
 const shown = (value, digits = 1) => (known(value) ? value.toFixed(digits) : "–");
 
 // How methods look: colour, dashes and mark, so that they can be told apart in grey too.

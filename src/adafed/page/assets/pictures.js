@@ -1,4 +1,4 @@
-// The pictures. Each is made when it comes into view, and again when a method is switched, the theme or the data change.
+// The pictures. Each is made when it comes into view, and again when a method is switched, or theme or data change.
 
 const drawn = new Map(); // elements that have been drawn, by name
 const chosen = { coefficients: null, from: null, to: null };
@@ -341,7 +341,7 @@ function draw(name) {
   }
   if (place.querySelector("p")) place.replaceChildren();
   if (made.label) place.setAttribute("aria-label", made.label);
-  // The sheet's width is not the window's, and is not known yet when printing begins: two pictures fit beside each other.
+  // The sheet's width is not the window's, and is not known yet when printing begins: two pictures fit in a row.
   if (printing) Object.assign(made.layout, { autosize: false, width: place.closest(".grid") ? 318 : 650, height: 300 });
   Plotly.react(place, made.data, made.layout, still);
   drawn.set(name, place);
