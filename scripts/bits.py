@@ -88,6 +88,12 @@ OTHERS: dict[str, dict[str, Any]] = {
     "mixup-cnn": CNN | {"local": {"mixup": 0.5}},
     "mixup-ditto-prox": DITTO | {"local": {"mixup": 1.0, "mu": 0.1}},
     "noise": {"noise": {"clients": 0.5, "level": 0.3}},
+    "memory": {"memory": {"rounds": "all"}},
+    "memory-fedavg-2": {"memory": {"rounds": 2}, "rule": "fedavg"},
+    "memory-fedfv-int8": {"memory": {"rounds": "all", "storage": "int8", "discount": 0.9}, "rule": "fedfv"},
+    "fedvarp": {"rule": "fedvarp"},
+    "sampled-by-loss": {"cohort": {"fraction": 0.5, "sampling": "loss"}},
+    "power-of-choice": {"cohort": {"fraction": 0.5, "sampling": "power-of-choice"}, "rule": "fedavg"},
     "fedcorr": FEDCORR,
     "fedcorr-afl": FEDCORR | {"rule": "afl"},
     "fedcorr-mixup-ditto": FEDCORR | DITTO | {"local": {"mixup": 1.0}},
@@ -118,11 +124,12 @@ OTHERS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 WORKERS = (
     "adafed", "fedfv", "ditto", "mixup", "fedcorr", "stragglers", "together", "cnn", "batchnorm", "lstm", "on-disk",
-    "fedprox-together",
+    "fedprox-together", "memory",
 )  # fmt: skip
 FLOWER = (
     "adafed", "fedavg", "qffl", "fedfv", "fedfa", "afl", "adam", "fedprox", "ditto", "ditto-norm", "mixup-ditto-prox",
     "stragglers", "dropouts", "loss-after", "loss-running", "cnn", "batchnorm", "lstm", "lr-decay", "diverging",
+    "memory", "sampled-by-loss",
 )  # fmt: skip
 FIRST_NAMES = {"server_rate": "rate", "descent": "rate"}  # of columns
 TABLES = {

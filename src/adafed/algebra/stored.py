@@ -1,6 +1,6 @@
 """Updates kept for later rounds: as they were sent, as bfloat16, or as int8 with a scale for every 256 numbers.
 
-What each loses. A bfloat16 has 8 bits of a number's 24, so an entry is off by at most 1/512 of itself. An int8 entry is
+What each loses. A bfloat16 has 8 bits of a number's 24, so an entry is off by at most 1/256 of itself. An int8 entry is
 off by at most 1/254 of the largest among its 256 neighbours. The errors of the d entries are nearly independent, so
 inner products keep more digits than entries do: benchmarks/README.md has the measured ones.
 """
@@ -63,14 +63,27 @@ class StoredRow:
         if self.storage == "float32":
             into[...] = self.raw.view(np.float32)[start:stop]
         elif self.storage == "bfloat16":  # its 16 bits are the upper half of a float32
-            into[...] = np.left_shift(self.raw.view(np.uint16)[start:stop], 16, dtype=np.uint32).view(np.float32)
+            bits = self.raw.view(np.uint16)[start:stop]
+            if into.dtype == np.float32:
+                np.left_shift(bits, 16, out=into.view(np.uint32), dtype=np.uint32)
+            else:
+                into[...] = np.left_shift(bits, 16, dtype=np.uint32).view(np.float32)
         else:
-            head = 4 * _groups(self._length)
-            scales = self.raw[:head].view(np.float32)[start // NEIGHBOURS : _groups(stop)]
-            into[...] = self.raw[head + start : head + stop].view(np.int8)
-            first = start % NEIGHBOURS  # blocks begin at multiples of it, single columns need not
-            each = np.repeat(scales, NEIGHBOURS)[first : first + len(into)]
-            into *= each
+            self._read_levels(start, stop, into)
+
+    def _read_levels(self, start: int, stop: int, into: Array) -> None:
+        head = 4 * _groups(self._length)
+        scales = self.raw[:head].view(np.float32)[start // NEIGHBOURS : _groups(stop)]
+        levels = self.raw[head + start : head + stop].view(np.int8)
+        whole = (stop - start) // NEIGHBOURS
+        if start % NEIGHBOURS == 0 and into.dtype == np.float32 and whole:  # as blocks are, all but the last
+            end = whole * NEIGHBOURS
+            cut = into[:end].reshape(whole, NEIGHBOURS)
+            np.multiply(levels[:end].reshape(whole, NEIGHBOURS), scales[:whole, None], out=cut)
+            levels, scales, start, into = levels[end:], scales[whole:], 0, into[end:]
+        if len(into):
+            first = start % NEIGHBOURS
+            into[...] = np.repeat(scales, NEIGHBOURS)[first : first + len(into)] * levels
 
     def tensor(self) -> torch.Tensor:
         whole = np.empty(self._length, np.float32)

@@ -18,7 +18,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from adafed.client_rules import WITH_KEYS, ClientRule, client_rule
 from adafed.config.experiments import path as experiment_path
-from adafed.config.merging import DEFAULTS, merged, parse_settings
+from adafed.config.merging import DEFAULTS, USUAL_NAMES, merged, parse_settings
 from adafed.config.sentences import sentence
 from adafed.errors import AdafedError
 from adafed.randomness import Seeds as DerivedSeeds
@@ -344,6 +344,11 @@ def config_from(content: Mapping[str, Any]) -> Config:
     content = {key: {"name": DEFAULTS[key], **value} if key in DEFAULTS and isinstance(value, Mapping) else value
                for key, value in content.items()}  # fmt: skip
     content |= {key: _completed(key, content[key]) for key in SECTIONS if key in content}
+    if isinstance(content.get("server"), Mapping):
+        content["server"] = {
+            key: {"name": USUAL_NAMES[key], **value} if key in USUAL_NAMES and isinstance(value, Mapping) else value
+            for key, value in content["server"].items()
+        }
     try:
         config = Config.model_validate(content)
     except ValidationError as error:

@@ -148,6 +148,7 @@ class RunDirectory:
         if self._lock is not None:
             self._lock.close()
             self._lock = None
+        self.rows.close()
         if self._scratch is not None:
             self._scratch.cleanup()
 

@@ -7,17 +7,14 @@ dropped in this round is shown with its last good one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import torch
 
-from adafed.algebra.cross import cross
 from adafed.algebra.gram import gram
 from adafed.algebra.rows import Rows
-from adafed.algebra.stored import StoredRow
-from adafed.server.memory import Memory, Remember, products
+from adafed.server.memory import Memory, Remember, Row, products
 from adafed.server.remaining import Remaining
 from adafed.server_rules.base import Answer, Facts, Matrix, Rule, Vector
 
@@ -27,12 +24,15 @@ LOST_BY_CANCELLATION = 2.0**-22  # what float32 products lose of the squared len
 @dataclass(frozen=True)
 class Everyone:
     """`facts` are the rule's; `older` the remembered rows behind the fresh ones; `matrix` is that of all the rows as
-    they were sent."""
+    they were sent. Where storing loses something, `stored` are the fresh rows as they will be read, and `products` are
+    those of them with each other and with the older: all made while the older are read anyway."""
 
     facts: Facts
     older: Memory
     matrix: Matrix | None
     precise: bool
+    stored: list[Row] = field(default_factory=list)
+    products: tuple[Matrix, Matrix] | None = None
 
     @classmethod
     def of(
@@ -45,11 +45,16 @@ class Everyone:
         factors = remember.discount**ages
         norms = _joined(facts.norms, known.lengths[members])
         matrix, precise = None, precise or known.precise
+        stored: list[Row] = []
+        again = None
         if "gram" in rule.needs:
             fresh = rows.select(left.kept)
             own = gram(fresh, precise=True) if precise else left.gram
             assert own is not None
-            between = products(fresh, older, precise=precise)
+            stored = [] if remember.store.exact else _stored(rows, left, remember)
+            both = products(fresh.with_stored(stored), older, precise=precise)
+            between = both[: len(left.kept)]
+            again = (gram(Rows.of_stored(stored), precise=precise), both[len(left.kept) :]) if stored else None
             matrix = np.block([[own, between], [between.T, older.matrix(precise=precise)]])
             norms = np.sqrt(np.diag(matrix))[: len(ages)]
         clients = facts.clients + tuple(known.clients[i] for i in members)
@@ -66,7 +71,7 @@ class Everyone:
             ages=ages,
             last=np.array([coefficients.get(client, 0.0) for client in clients]),
         )
-        return cls(shown, older, matrix, precise)
+        return cls(shown, older, matrix, precise, stored, again)
 
     def trusted(self, weights: Vector) -> bool:
         """Whether float32 products are exact enough for these coefficients of the updates as they were sent."""
@@ -108,25 +113,23 @@ def next_memory(
     stays.sort(key=lambda i: older.rounds[i])
     if remember.most:
         stays = stays[max(len(stays) + fresh - remember.most, 0) :]
-    stored = _stored(rows, left, remember)
+    stored = everyone.stored if everyone is not None and everyone.stored else _stored(rows, left, remember)
     named = Memory.of([(client, facts.round) for client in facts.clients], stored)
     new = named.telling(facts.losses, facts.sizes, facts.accuracies, facts.norms, answer.coefficients[:fresh])
     staying = older.some(stays)
     if matrix is None or everyone is None:
         return replace(staying, gram=None).after(new, None)
-    if remember.store.storage == "float32":
+    if everyone.products is not None:
+        own, between = everyone.products
+    else:
         shown = _multiplied(matrix, left.multipliers)
         assert shown is not None
-        own, between = shown[:fresh, :fresh], shown[:fresh, fresh:][:, stays]
-    else:  # of the rows as they will be read
-        again = Rows.of_stored(stored)
-        own = gram(again, precise=everyone.precise)
-        between = cross(again, Rows.of_stored(staying.rows)) if stays else np.zeros((fresh, 0))
-    return staying.after(replace(new, gram=own, precise=everyone.precise), between.T)
+        own, between = shown[:fresh, :fresh], shown[:fresh, fresh:]
+    return staying.after(replace(new, gram=own, precise=everyone.precise), between[:, stays].T)
 
 
-def _stored(rows: Rows, left: Remaining, remember: Remember) -> list[torch.Tensor | StoredRow]:
-    found = []
+def _stored(rows: Rows, left: Remaining, remember: Remember) -> list[Row]:
+    found: list[Row] = []
     for place, k in enumerate(left.kept):
         vector = rows.select([k]).block(0, rows.length)[0]
         if left.multipliers is not None:

@@ -10,6 +10,7 @@ import mmap
 import os
 import tempfile
 import weakref
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,7 @@ from adafed.errors import AdafedError
 from adafed.files import full_disk_in_a_sentence
 
 PAGE = 4096
-MAPPED = 2**26  # bytes mapped at a time
+MAPPED, MOST_TOGETHER = 2**26, 64  # bytes and rows mapped at a time
 
 
 class TornRows(AdafedError):
@@ -41,69 +42,58 @@ class RowFile:
 
     def __init__(self, path: Path | None, length: int, storage: Storage) -> None:
         self.path, self.length, self.storage = path, length, storage
+        self._where = path or Path(tempfile.gettempdir())
         self.bytes = bytes_needed(length, storage)
         self._stride = -(-self.bytes // PAGE) * PAGE
-        self._together = max(MAPPED // self._stride, 1)  # places in one map
+        self._together = max(min(MAPPED // self._stride, MOST_TOGETHER), 1)  # places in one map
         self._maps: list[Array] = []
-        self._free: set[int] = set()
-        self._places = 0
-        with full_disk_in_a_sentence(Path(path or tempfile.gettempdir())):
-            if path is None:
-                self._file = tempfile.TemporaryFile(prefix="adafed-")  # noqa: SIM115  # open as long as its maps
-            else:
-                self._file = path.open("r+b" if path.exists() else "w+b")
+        self._named: weakref.WeakValueDictionary[int, PlacedRow] = weakref.WeakValueDictionary()
+        with full_disk_in_a_sentence(self._where):
+            self._descriptor = _temporary() if path is None else os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        self._close = weakref.finalize(self, os.close, self._descriptor)
 
     def add(self, vector: Array) -> PlacedRow:
-        if not self._free:
-            self._free.add(self._places)
-            self._places += 1
-        place = min(self._free)
-        self._free.remove(place)
+        place = next(place for place in count() if place not in self._named)
         raw = np.empty(self.bytes, np.uint8)
         encoded(vector, self.storage, raw)
-        with full_disk_in_a_sentence(Path(self.path or tempfile.gettempdir())):
+        with full_disk_in_a_sentence(self._where):
             self._grow(place)
             left, at = memoryview(raw.data), place * self._stride
             while len(left):  # not through the map, where a full disk is a signal instead of an error
-                count = os.pwrite(self._file.fileno(), left, at)
-                left, at = left[count:], at + count
+                written = os.pwrite(self._descriptor, left, at)
+                left, at = left[written:], at + written
         return self._row(place, _total(raw))
 
     def find(self, named: list[tuple[int, int]]) -> list[PlacedRow]:
         """The rows that a saved state names, by place and total."""
-        size = os.fstat(self._file.fileno()).st_size
+        size = os.fstat(self._descriptor).st_size
         rows = []
         for place, total in named:
             if place < 0 or (place + 1) * self._stride > size:
                 raise TornRows(f"{self.path} is shorter than its checkpoint says; restore it, or begin the run again")
             self._grow(place)
-            rows.append(self._row(place, total))
-            if _total(rows[-1].raw) != total:
+            row = self._named.get(place) or self._row(place, total)  # two states may name one row
+            if row.total != total or _total(row.raw) != total:
                 raise TornRows(f"{self.path} holds another update than its checkpoint says; restore it, or begin again")
-        self.hold([place for place, _ in named])
+            rows.append(row)
         return rows
-
-    def hold(self, places: list[int]) -> None:
-        """These places are taken."""
-        most = max([self._places, *(place + 1 for place in places)])
-        self._free |= set(range(self._places, most))
-        self._places = most
-        self._free -= set(places)
-
-    def release(self, places: list[int]) -> None:
-        self._free |= set(places)
 
     def sync(self) -> None:
         """Wait for the disk."""
-        with full_disk_in_a_sentence(Path(self.path or tempfile.gettempdir())):
-            os.fsync(self._file.fileno())
+        with full_disk_in_a_sentence(self._where):
+            os.fsync(self._descriptor)
+
+    def close(self) -> None:
+        """Nothing can be added or found any more; rows that are still named can be read."""
+        self._close()
+        self._maps = []
 
     def _row(self, place: int, total: int) -> PlacedRow:
         index = place % self._together
         start = index * self._stride
         row = PlacedRow(self._maps[place // self._together][start : start + self.bytes], self.length, self.storage)
         row.place, row.total = place, total
-        weakref.finalize(row, self._free.add, place).atexit = False
+        self._named[place] = row
         return row
 
     def _grow(self, place: int) -> None:
@@ -111,9 +101,9 @@ class RowFile:
         span = self._together * self._stride
         while len(self._maps) <= place // self._together:
             end = (len(self._maps) + 1) * span
-            if os.fstat(self._file.fileno()).st_size < end:
-                os.ftruncate(self._file.fileno(), end)
-            found = mmap.mmap(self._file.fileno(), span, access=mmap.ACCESS_READ, offset=end - span)
+            if os.fstat(self._descriptor).st_size < end:
+                os.ftruncate(self._descriptor, end)
+            found = mmap.mmap(self._descriptor, span, access=mmap.ACCESS_READ, offset=end - span)
             self._maps.append(np.frombuffer(found, np.uint8))
 
 
@@ -125,6 +115,11 @@ class RowStore:
         self.storage, self.budget, self.path = storage, budget, path
         self._used = 0
         self._file: RowFile | None = None
+
+    @property
+    def exact(self) -> bool:
+        """Whether what is read is what was added."""
+        return self.storage == "float32"
 
     def add(self, update: torch.Tensor) -> torch.Tensor | StoredRow:
         """A copy of an update that is finite. As float32 it stays what it was, on its device and in its own type."""
@@ -150,8 +145,20 @@ class RowStore:
         if self._file is not None and self.path is not None:
             self._file.sync()
 
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
     def _give_back(self, size: int) -> None:
         self._used -= size
+
+
+def _temporary() -> int:
+    """A file that nobody else can see and that is gone when it is closed."""
+    descriptor, name = tempfile.mkstemp(prefix="adafed-")
+    os.unlink(name)
+    return descriptor
 
 
 def _total(raw: Array) -> int:

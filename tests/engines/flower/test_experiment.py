@@ -75,6 +75,8 @@ def on_flower(config: Config, directory: Path, nodes: int = 6, **options: Any) -
         {"ditto": {"lambda": 0.5}, "rounds": 3, "cohort": {"fraction": 0.5}},
         {"local": {"mu": 0.1, "momentum": 0.5, "lr_decay": 0.9}},
         {"local": {"mixup": 1.0}, "ditto": {"lambda": 0.5}},
+        {"memory": {"rounds": "all"}, "cohort": {"fraction": 0.5}, "rounds": 4},
+        {"memory": {"rounds": 2, "storage": "int8"}, "cohort": {"count": 2, "sampling": "loss"}, "rounds": 4},
         FEDCORR,
         FEDCORR | {"rule": "adafed", "fedcorr": {"group": 2, "clean_rounds": 1, "iterations": 2}, "ditto": {}},
         {"client": {"rules": ["scaffold"]}, "rule": "fedavg", "rounds": 4, "cohort": {"fraction": 0.5}},
@@ -150,6 +152,7 @@ def test_the_run_directory_holds_what_the_simulator_writes(tmp_path: Path) -> No
     ("changes", "folder"),
     [
         ({"rule": {"name": "fedfv", "tau": 2}, "server": {"optimizer": "yogi", "rate": 0.1}}, "client-dir"),
+        ({"memory": {"rounds": "all"}}, "client-dir"),
         ({"ditto": {}}, "client-dir"),
         ({"ditto": {}}, "personal-dir"),
         ({"ditto": {}, "client": {"rules": ["scaffold"]}}, "client-dir"),
