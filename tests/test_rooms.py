@@ -27,6 +27,7 @@ ORDER = [
     {"engines"},
     {"report"},
     {"studies"},
+    {"page"},
     {"paper"},
     {"testing", "flower"},
     {"commands"},

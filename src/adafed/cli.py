@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from adafed.commands import attacks, searches, studies, training
+from adafed.commands import attacks, report, searches, studies, training
 from adafed.commands.flower import app as flower
 from adafed.commands.shared import console, errors, print_rows
 from adafed.errors import AdafedError
@@ -35,6 +35,7 @@ for command in (
     searches.reproduce,
     studies.results,
     training.show,
+    report.report,
 ):
     app.command()(command)
 app.add_typer(flower, name="flower")

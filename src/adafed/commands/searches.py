@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from adafed.commands.many import Jobs, Keep, can_keep, keep_runs, watched
+from adafed.commands.many import Jobs, Keep, can_keep, keep_runs, watched, write_page_of
+from adafed.commands.report import PAGE, NoReport
 from adafed.commands.shared import (
     Experiment,
     Form,
@@ -156,6 +157,7 @@ def reproduce(
     keep: Keep = None,
     form: Printed = Form.table,
     quiet: Quiet = False,
+    no_report: NoReport = False,
 ) -> None:
     """Run one table or figure of the paper and print our numbers beside the printed ones.
 
@@ -188,6 +190,10 @@ def reproduce(
     if keep is not None:
         for part in plan.parts:
             keep_runs(part.study, part.runs, keep, {"profile": part.profile})
+    for part in () if no_report else plan.parts:
+        folder = plan.root / f"{part.study.name}-{part.profile}"
+        title = f"{part.study.title or part.study.name}, {part.profile} profile"
+        write_page_of(part.runs, folder, folder / PAGE, title, part.study.notes)
     if stopped:
         errors.print("stopped; the same command goes on where it was", style="yellow")
         raise typer.Exit(130)

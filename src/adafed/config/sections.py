@@ -209,6 +209,13 @@ class RunSection(Section):
     cache_mb: Count = 512  # clients' prepared data kept between rounds, in each process
 
 
+class TrackSection(Section):
+    """Where the scalars of a run go beside its directory, live. None of it changes a bit of the result."""
+
+    tensorboard: str | None = None  # a folder, in which every run has one of its own
+    mlflow: str | None = None  # a tracking address, as in sqlite:///mlflow.db
+
+
 SECTIONS = tuple(kind.section for kind in WITH_KEYS if kind.section is not None)  # called as their rules are
 AS_PRINTED = "paper"  # the preset of a rule that runs without guards unless they are named
 STUDY_SECTIONS = ("methods", "profiles", "variants", "study")
@@ -250,6 +257,7 @@ class Config(Section):
     augment: AugmentSection | None = None
     evaluation: EvaluationSection = EvaluationSection()
     run: RunSection = RunSection()
+    track: TrackSection | None = None
 
     def derived_seeds(self) -> DerivedSeeds:
         return DerivedSeeds.derived(self.seed, self.seeds.data, self.seeds.model, self.seeds.sampling)
