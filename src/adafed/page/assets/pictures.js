@@ -16,7 +16,7 @@ function frame(across, up, more = {}) {
   const axis = { gridcolor: c.rule, linecolor: c.line, tickcolor: c.line, zeroline: false, automargin: true };
   const { xaxis = {}, yaxis = {}, ...rest } = more;
   return {
-    margin: { l: 56, r: 14, t: 10, b: 46 },
+    margin: { l: 56, r: 14, t: 34, b: 46 },
     autosize: true,
     showlegend: false,
     hovermode: "x unified",
