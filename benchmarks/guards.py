@@ -1,9 +1,9 @@
-"""What the default guards cost of a round's processor time, in one run: every round is aggregated without and with them.
+"""What the default guards cost of a round's processor time: every round is aggregated without them and with them.
 
     python benchmarks/guards.py [--rounds 60] [--clients 10] [--hidden 64]
 
-The simulator trains in this process, on one thread. A round's time is that of training and of the server without guards;
-the cost is what the aggregation takes more with them, as a median over the rounds.
+The simulator trains in this process, on one thread. A round's time is that of training and of the server without
+guards; the cost is what the aggregation takes more with them, as a median over the rounds.
 """
 
 from __future__ import annotations
