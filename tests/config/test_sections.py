@@ -13,6 +13,7 @@ from adafed.client_rules import Ditto
 from adafed.config.sections import Config, config_from, load_config, merged, parse_settings
 from adafed.engines.local.simulate import simulate
 from adafed.server_rules import RULES, rule
+from adafed.server_rules.guards import DEFAULT_GUARDS
 
 MISTAKES: list[tuple[str, str]] = [
     ("round = 3", r"^round is unknown; the top level has name, seed, rounds, "),
@@ -216,3 +217,54 @@ def test_local_rates_decay() -> None:
 def test_the_defaults_are_a_run() -> None:
     records = list(simulate(Config(rounds=1).changed(run={"workers": 0})))
     assert len(records) == 1
+
+
+def test_an_experiment_has_the_default_guards_unless_it_says_otherwise() -> None:
+    named = [guard.name for guard in config_from({}).parts.guards]
+    assert named == list(DEFAULT_GUARDS)
+    assert config_from({"guards": {"use": "default"}}).parts.guards == config_from({}).parts.guards
+    assert config_from({"guards": {"use": []}}).parts.guards == ()
+    more = config_from({"guards": {"use": ["default", {"name": "krum", "share": 0.2}]}}).parts.guards
+    assert [guard.name for guard in more] == [*DEFAULT_GUARDS, "krum"]
+
+
+def test_the_paper_s_preset_runs_without_guards_unless_they_are_named() -> None:
+    paper = {"rule": {"name": "adafed", "preset": "paper"}}
+    assert config_from(paper).parts.guards == ()
+    assert config_from(paper | {"guards": {"use": "default"}}).parts.guards != ()
+
+
+def test_guards_are_kept_with_every_option() -> None:
+    """So that a later default changes no old run."""
+    kept = config_from({}).completed().to_dict()["guards"]["use"]
+    assert [one["name"] for one in kept] == list(DEFAULT_GUARDS)
+    assert all(len(one) > 1 for one in kept)
+    assert config_from({"guards": {"use": kept}}).parts.guards == config_from({}).parts.guards
+
+
+def test_a_run_of_before_there_were_guards_has_none(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text("rounds = 3\n")
+    assert load_config(tmp_path / "config.toml").parts.guards != ()
+    (tmp_path / "run.json").write_text("{}")
+    assert load_config(tmp_path / "config.toml").parts.guards == ()
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (
+            {"guards": {"use": [{"name": "default", "times": 2}]}},
+            "default.times is unknown; guards.use = 'default' has no",
+        ),
+        (
+            {"guards": {"use": [{"name": "losses", "times": 0.5}]}},
+            "losses.times is 0.5; it must be a finite number at l",
+        ),
+        ({"attack": {"use": ["lie"]}}, "attack.use = 'lie' is unknown; there are accuracy, copy, labels, loss, nan, "),
+        ({"attack": {"share": 0.0}}, "attack.share = 0.0"),
+    ],
+)
+def test_guards_and_attacks_that_are_none(content: dict[str, Any], told: str) -> None:
+    with pytest.raises(AdafedError) as error:
+        config_from(content)
+    assert str(error.value).startswith(told)

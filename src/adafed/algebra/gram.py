@@ -62,8 +62,9 @@ class Gram:
     passes: int
 
 
-def gram_screened(rows: Rows, *, memory_budget: int = MEMORY_BUDGET) -> Gram:
-    """The Gram matrix without the rows that hold NaN or infinity or only zeros, exact enough to be solved with.
+def gram_screened(rows: Rows, *, memory_budget: int = MEMORY_BUDGET, solved: bool = True) -> Gram:
+    """The Gram matrix without the rows that hold NaN or infinity or only zeros, exact enough to be solved with. Where
+    it is only looked at, not `solved` with, its condition is not looked up and is NaN.
 
     The screening is free: a non-finite number makes its row's squared length non-finite and touches no entry of two
     other rows, so only a row with a suspicious squared length is looked at again.
@@ -89,12 +90,13 @@ def gram_screened(rows: Rows, *, memory_budget: int = MEMORY_BUDGET) -> Gram:
     kept = np.array([k for k in range(rows.count) if k not in dropped], dtype=np.intp)
     if dropped:
         matrix = matrix[np.ix_(kept, kept)]
-    if not again:
+    spread = float("nan")
+    if not again and solved:
         spread = condition(matrix)
         again = narrow and spread > TRUSTED_CONDITION
     if again:
         matrix = gram(rows.select(kept), precise=True, memory_budget=memory_budget)
-        spread = condition(matrix)
+        spread = condition(matrix) if solved else spread
     return Gram(matrix, kept, dropped, spread, 2 if again else 1)
 
 

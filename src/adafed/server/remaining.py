@@ -58,9 +58,11 @@ class Remaining:
             verdict = guard.judge_with(shown, needs, states.get(place, {}))
         else:
             verdict = guard.judge(shown, needs)
-        _check(guard, shown, verdict)
-        if verdict.state is not None:
+        if isinstance(verdict, Verdict) and verdict.state is not None:
             states = states | {place: verdict.state}
+        if _nothing(verdict, shown):  # as most rounds of most guards are
+            return self if states is self.states else replace(self, states=states)
+        _check(guard, shown, verdict)
         found = self._with_facts(verdict.facts, shown)._multiplied(verdict.multipliers)._mixed(verdict.mixing)
         bounded, warned = self._told(self.bounded, verdict.bounded), self._told(self.warned, verdict.warned)
         return replace(found, bounded=bounded, warned=warned, states=states)._without(verdict.dropped)
@@ -95,7 +97,7 @@ class Remaining:
         """A zero update is dropped only where the rule itself solves with the matrix."""
         own, facts = len(self.kept), self.facts
         chosen = self.kept + (list(range(rows.count - len(facts.memory), rows.count)) if solved else [])
-        found = gram_screened(rows.select(chosen))
+        found = gram_screened(rows.select(chosen), solved=solved)
         matrix, used, lost = found.matrix, found.kept.tolist(), found.dropped
         if not solved and ZERO in lost.values():
             lost = {i: why for i, why in lost.items() if why != ZERO}
@@ -233,6 +235,16 @@ def _read_only(values: Array | None) -> Array | None:
         values = values.view()
         values.flags.writeable = False
     return values
+
+
+def _nothing(verdict: Verdict, shown: Facts) -> bool:
+    return (
+        isinstance(verdict, Verdict)
+        and verdict.facts is shown
+        and verdict.multipliers is None
+        and verdict.mixing is None
+        and not (verdict.dropped or verdict.bounded or verdict.warned)
+    )
 
 
 def _check(guard: Guard, shown: Facts, verdict: Verdict) -> None:

@@ -14,7 +14,7 @@ import torch
 from deployment import wait_for
 from pretend import PretendGrid
 
-from adafed import Config, config_from, simulate
+from adafed import AdafedError, Config, config_from, simulate
 from adafed.config.sections import merged
 from adafed.engines.flower.experiment import experiment_client, run_experiment
 from adafed.engines.local.simulate import Simulation
@@ -301,3 +301,10 @@ def _of(process: psutil.Process, folder: str) -> bool:
         return folder in " ".join(process.cmdline()) or folder in process.environ().get("PWD", "")
     except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
         return False
+
+
+def test_an_attack_is_the_simulators_alone(tmp_path: Path) -> None:
+    with pytest.raises(
+        AdafedError, match=r"^\[attack\] is the simulator's alone, and these clients are real; leave it"
+    ):
+        on_flower(experiment(attack={"use": ["scale"]}), tmp_path / "run")

@@ -87,18 +87,19 @@ def test_every_registered_rule_trains(name: str) -> None:
     assert all(np.isfinite(array.numpy()).all() for array in result.arrays.values())
 
 
-def test_a_round_is_the_public_aggregation_of_what_clients_sent() -> None:
+@pytest.mark.parametrize("guards", [(), "default"])
+def test_a_round_is_the_public_aggregation_of_what_clients_sent(guards: Any) -> None:
     heard: list[dict[str, Any]] = []
 
     def listen(client: int, reply: Message) -> Message:
         heard.append({"state": reply.content["arrays"].to_torch_state_dict(), **reply.content["metrics"]})
         return reply
 
-    result, _ = run(FairStrategy("adafed", server_lr=0.7), spoil=listen)
+    result, _ = run(FairStrategy("adafed", server_lr=0.7, guards=guards), spoil=listen)
     heard.sort(key=lambda one: one["client-id"])
     facts = {"losses": [one["loss"] for one in heard], "sizes": [one["num-examples"] for one in heard]}
     before = first().to_torch_state_dict()
-    found = aggregate_states(adafed.rule("adafed"), before, [one["state"] for one in heard], **facts)
+    found = aggregate_states(adafed.rule("adafed"), before, [one["state"] for one in heard], **facts, guards=guards)
     for name, value in found.applied(before, 0.7).items():
         torch.testing.assert_close(torch.tensor(result.arrays[name].numpy()), value)
 

@@ -12,11 +12,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from adafed.errors import AdafedError
 from adafed.registry import Named, Registry, described, options
 from adafed.server_rules.base import Facts, Matrix, Need, Numbers, Vector
 
 MAY_NEED = frozenset({"losses", "sizes", "accuracies", "norms", "gram"})
+
+
+def median(values: Vector) -> float:
+    """The same as numpy's, which takes longer over a cohort than the guards do over all else."""
+    ordered = np.sort(values, axis=None)
+    return float(ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2.0
 
 
 @dataclass(frozen=True)

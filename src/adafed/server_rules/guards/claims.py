@@ -17,7 +17,7 @@ import numpy as np
 
 from adafed.registry import at_least
 from adafed.server_rules.base import Facts, Need
-from adafed.server_rules.guards.base import GUARDS, Guard, Verdict
+from adafed.server_rules.guards.base import GUARDS, Guard, Verdict, median
 
 
 @GUARDS.register("claims")
@@ -39,8 +39,8 @@ class CredibleClaims(Guard):
         if facts.losses is None or not {"losses", "gram"} <= needs:
             return Verdict(facts)
         losses, norms = facts.losses, facts.need_norms()
-        usual = float(np.median(losses / norms)) if norms.all() else 0.0
-        most = np.maximum(self.times * usual * norms, self.least * float(np.median(losses)))
+        usual = median(losses / norms) if norms.all() else 0.0
+        most = np.maximum(self.times * usual * norms, self.least * median(losses))
         above = np.flatnonzero(losses > most)
         if not len(above) or usual <= 0.0:
             return Verdict(facts)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from adafed.registry import at_least
 from adafed.server_rules.base import Facts, Need, client_key
-from adafed.server_rules.guards.base import GUARDS, Guard, Verdict
+from adafed.server_rules.guards.base import GUARDS, Guard, Verdict, median
 
 
 @GUARDS.register("copies")
@@ -37,9 +37,9 @@ class Copies(Guard):
             return Verdict(facts)
         lengths = np.where(norms > 0, norms, np.inf)
         squared = 1.0 - facts.need_gram() / lengths / lengths[:, None]  # half the squared distance
-        usual = float(np.median(squared[np.triu_indices(count, 1)]))
+        squared.flat[:: count + 1] = np.inf  # from itself
+        usual = median(np.sort(squared, axis=None)[: count * (count - 1)])
         near = squared <= self.nearness**2 * usual
-        near.flat[:: count + 1] = False
         if usual <= 0.0 or not near.any():
             return Verdict(facts)
         return _as_one(facts, near)

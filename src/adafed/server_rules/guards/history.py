@@ -13,7 +13,7 @@ import numpy as np
 
 from adafed.registry import at_least
 from adafed.server_rules.base import Facts, Need, Numbers
-from adafed.server_rules.guards.base import GUARDS, LookingBack, Verdict
+from adafed.server_rules.guards.base import GUARDS, LookingBack, Verdict, median
 
 MOST_CLIENTS = 10_000  # that are remembered, the last ones seen: the state is written every round
 
@@ -46,8 +46,8 @@ class LossHistory(LookingBack):
             first, length, last = np.array([seen[facts.clients[k]] for k in known]).T
             rise, rest = losses[known] / last, losses[known] / first
             shrunk = norms[known] / length
-            jumped = rise > self.jump * max(1.0, float(np.median(rise)))
-            stuck = (rest > self.stays) & (shrunk < self.shrinks * min(1.0, float(np.median(shrunk))))
+            jumped = rise > self.jump * max(1.0, median(rise))
+            stuck = (rest > self.stays) & (shrunk < self.shrinks * min(1.0, median(shrunk)))
             for i, k in enumerate(known):
                 if jumped[i]:
                     warned[k] = f"loss {losses[k]:.3g} is {rise[i]:.3g} times its last one"

@@ -14,7 +14,7 @@ import numpy as np
 
 from adafed.registry import at_least
 from adafed.server_rules.base import Facts, Need, Numbers
-from adafed.server_rules.guards.base import GUARDS, LookingBack, Verdict
+from adafed.server_rules.guards.base import GUARDS, LookingBack, Verdict, median
 
 
 @GUARDS.register("lengths")
@@ -36,10 +36,10 @@ class BoundedLengths(LookingBack):
 
     def judge_with(self, facts: Facts, needs: frozenset[Need], state: Numbers) -> Verdict:
         norms = facts.need_norms()
-        median = float(np.median(norms))
-        medians = [*state.get("medians", []), median]
-        longest = self.most * float(np.median(medians))
-        shortest = self.least * median if "gram" in needs else 0.0
+        usual = median(norms)
+        medians = [*state.get("medians", []), usual]
+        longest = self.most * median(np.array(medians))
+        shortest = self.least * usual if "gram" in needs else 0.0
         counted = np.clip(norms, min(shortest, longest), longest)
         state = {"medians": medians[-self.rounds :] if self.rounds else []}
         changed = np.flatnonzero((counted != norms) & (norms > 0) & (counted > 0))
@@ -47,5 +47,5 @@ class BoundedLengths(LookingBack):
             return Verdict(facts, state=state)
         multipliers = np.ones(facts.count)
         multipliers[changed] = counted[changed] / norms[changed]
-        told = {int(k): f"length {norms[k]:.3g} counts as {counted[k]:.3g}, median {median:.3g}" for k in changed}
+        told = {int(k): f"length {norms[k]:.3g} counts as {counted[k]:.3g}, median {usual:.3g}" for k in changed}
         return Verdict(facts, multipliers, bounded=told, state=state)

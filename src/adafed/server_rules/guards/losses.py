@@ -14,7 +14,7 @@ import numpy as np
 
 from adafed.registry import at_least
 from adafed.server_rules.base import Facts, Need, Vector
-from adafed.server_rules.guards.base import GUARDS, Guard, Verdict
+from adafed.server_rules.guards.base import GUARDS, Guard, Verdict, median
 
 
 def soft(values: Vector, bound: float, most: float) -> Vector:
@@ -40,11 +40,11 @@ class BoundedLosses(Guard):
         if facts.losses is None or "losses" not in needs:
             return Verdict(facts)
         losses = facts.losses
-        median = float(np.median(np.abs(losses)))
-        above = np.flatnonzero(losses > self.times * median)
-        if not len(above) or median == 0.0:
+        usual = median(np.abs(losses))
+        above = np.flatnonzero(losses > self.times * usual)
+        if not len(above) or usual == 0.0:
             return Verdict(facts)
         bounded = losses.copy()
-        bounded[above] = soft(losses[above], self.times * median, self.most * median)
+        bounded[above] = soft(losses[above], self.times * usual, self.most * usual)
         told = {int(k): f"loss {losses[k]:.3g} counts as {bounded[k]:.3g}" for k in above}
         return Verdict(replace(facts, losses=bounded), bounded=told)

@@ -9,7 +9,7 @@ import numpy as np
 
 from adafed.registry import at_least
 from adafed.server_rules.base import Facts, Need
-from adafed.server_rules.guards.base import GUARDS, Guard, Verdict
+from adafed.server_rules.guards.base import GUARDS, Guard, Verdict, median
 from adafed.server_rules.guards.losses import soft
 
 
@@ -28,11 +28,11 @@ class BoundedSizes(Guard):
         if facts.sizes is None or "sizes" not in needs:
             return Verdict(facts)
         sizes = facts.sizes
-        median = float(np.median(sizes))
-        above = np.flatnonzero(sizes > self.times * median)
+        usual = median(sizes)
+        above = np.flatnonzero(sizes > self.times * usual)
         if not len(above):
             return Verdict(facts)
         bounded = sizes.copy()
-        bounded[above] = soft(sizes[above], self.times * median, self.most * median)
+        bounded[above] = soft(sizes[above], self.times * usual, self.most * usual)
         told = {int(k): f"sample count {sizes[k]:g} counts as {bounded[k]:.4g}" for k in above}
         return Verdict(replace(facts, sizes=bounded), bounded=told)

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from adafed.registry import at_least
 from adafed.server_rules.base import Facts, Need, Numbers
-from adafed.server_rules.guards.base import GUARDS, LookingBack, Verdict
+from adafed.server_rules.guards.base import GUARDS, LookingBack, Verdict, median
 
 Flags = npt.NDArray[np.bool_]
 FEWEST = 4  # clients among whom three can agree against one
@@ -64,6 +64,8 @@ class BoundedVeto(LookingBack):
             return Verdict(facts)
         cosines = gram / norms / norms[:, None]
         along = cosines.sum(axis=1) - 1.0  # with the sum of the others, all of length one
+        if not state.get("opposed") and not (along < 0.0).any():
+            return Verdict(facts)
         others = np.sqrt(np.maximum(cosines.sum() - 2.0 * along - 1.0, 0.0))
         opposing = (
             ((cosines < 0).sum(axis=1) >= self.opposed * (count - 1))
@@ -71,7 +73,7 @@ class BoundedVeto(LookingBack):
             & (others >= self.agreement * np.sqrt(count - 1))
         )
         if "gram" not in needs:
-            opposing &= norms > self.longer * np.median(norms)
+            opposing &= norms > self.longer * median(norms)
         scores, lately = self._scores(facts.clients, opposing, state)
         opposing |= lately & (along < 0.0)
         if not opposing.any() or 2 * opposing.sum() >= count:
@@ -93,13 +95,13 @@ class BoundedVeto(LookingBack):
         squared = float(mean @ step)
         if squared <= 0.0:
             return Verdict(facts)
-        mixing, bounded, usual = np.eye(count), {}, float(np.median(norms[~opposing]))
+        mixing, bounded, usual = np.eye(count), {}, median(norms[~opposing])
         losses = None if facts.losses is None else facts.losses.copy()
         for k in np.flatnonzero(opposing).tolist():
             part = float(step[k]) / squared
             mixing[k, k] = min(1.0, self.length * usual / norms[k])
             mixing[k] += max(self.left - mixing[k, k] * part, 0.0) * mean
             if losses is not None:
-                losses[k] = min(losses[k], np.median(losses[~opposing]))
+                losses[k] = min(losses[k], median(losses[~opposing]))
             bounded[k] = f"opposes the others, {part:.2g} along their mean: counts as {self.left:g}"
         return Verdict(replace(facts, losses=losses), mixing=mixing, bounded=bounded)
