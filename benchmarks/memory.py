@@ -144,9 +144,12 @@ def main() -> None:
                 found = measured(rule, count, length, given.cohort, given.repeats, storage)
                 exact = found["direction"] if exact is None else exact
                 error = float((found["direction"] - exact).norm() / exact.norm())
-                print(f"{count:>10} x {length:>7} {name:>15} {storage:>9} {1e3 * found['without']:>6.0f} ms "
-                      f"{1e3 * found['with']:>5.0f} ms {found['ratio']:>6.1f} {1e3 * found['warm']:>8.1f} ms "
-                      f"{1e3 * found['cold']:>5.1f} ms {found['anonymous']:>7.0f} MB {error:>8.1e}", flush=True)
+                print(
+                    f"{count:>10} x {length:>7} {name:>15} {storage:>9} {1e3 * found['without']:>6.0f} ms "
+                    f"{1e3 * found['with']:>5.0f} ms {found['ratio']:>6.1f} {1e3 * found['warm']:>8.1f} ms "
+                    f"{1e3 * found['cold']:>5.1f} ms {found['anonymous']:>7.0f} MB {error:>8.1e}",
+                    flush=True,
+                )
 
 
 if __name__ == "__main__":
