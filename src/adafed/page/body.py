@@ -182,7 +182,7 @@ def _clients(report: Report) -> str:
         )  # fmt: skip
     return (
         f'{seeds}<div class="tools" data-clients hidden></div>{note}'
-        f'<div class="scroll" role="region" aria-label="Clients" tabindex="0" id="client-table">{table}</div>'
+        f'<div class="scroll" role="region" aria-label="Table of clients" tabindex="0" id="client-table">{table}</div>'
         f'<div class="tools pages" data-pages hidden></div>{gained}'
     )
 
