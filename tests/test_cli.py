@@ -206,7 +206,7 @@ def test_help_loses_no_words_to_markup() -> None:
         (["compare", "small.toml", "--keep", "small.toml"], "small.toml holds no kept results"),
         (["compare", "small.toml", "--keep", "small.toml/x.json"], "small.toml/x.json could not be written"),
         (["compare", "small.toml", "--jobs", "2", "--out", "small.toml"], "could not be written: Not a directory"),
-        (["run", "dem"], "no packaged experiment is called so; there are cifar10-1"),
+        (["run", "dem"], "no packaged experiment is called so; there are attack, cifar10-1"),
         (["flower", "new", "app", "dem"], "did you mean demo?"),
         (["resume", "nowhere"], "nowhere is not a run directory"),
         (["show", "nowhere", "--columns", "mean,speed"], "--columns names 'speed'; there are mean"),
@@ -296,7 +296,7 @@ def test_packaged_experiments_go_by_their_names(
     assert called(monkeypatch, "compare", "demo", "--seeds", "0", *small) == 0
     assert "Test accuracy over 20 clients" in capsys.readouterr().out
     assert called(monkeypatch, "tune", "demo", "--rule", "fedavg", "--rates", "1", *small) == 0
-    assert called(monkeypatch, "flower", "new", "app", "demo", "--method", "AdaFed") == 0
+    assert called(monkeypatch, "flower", "new", "app", "demo", "--method", "AdaFed, memory") == 0
     assert 'name = "demo"' in Path("app/experiment.toml").read_text()
 
 
