@@ -72,6 +72,11 @@ RULES: dict[str, Any] = {
     "fedfv": {"name": "fedfv", "tau": 2},
     "gifair": "gifair",
     "fcfc": {"name": "fcfc", "pareto_from": 3},
+    "agnosticfair": "agnosticfair",
+    "drfl": "drfl",
+    "fedgini": "fedgini",
+    "fedmdfg": "fedmdfg",
+    "propfair": {"name": "propfair", "M": 3.0},
 }
 OPTIMIZERS: dict[str, Any] = {
     "momentum": {"name": "sgd", "momentum": 0.9}, "fedfa-easyfl": "fedfa-easyfl", "adam": "adam", "yogi": "yogi",
@@ -88,7 +93,14 @@ OTHERS: dict[str, dict[str, Any]] = {
     "mixup": {"local": {"mixup": 1.0}},
     "mixup-cnn": CNN | {"local": {"mixup": 0.5}},
     "mixup-ditto-prox": DITTO | {"local": {"mixup": 1.0, "mu": 0.1}},
+    "propfair-clients": {"client": {"rules": [{"name": "propfair", "M": 3.0}]}},
     "noise": {"noise": {"clients": 0.5, "level": 0.3}},
+    "memory": {"memory": {"rounds": "all"}},
+    "memory-fedavg-2": {"memory": {"rounds": 2}, "rule": "fedavg"},
+    "memory-fedfv-int8": {"memory": {"rounds": "all", "storage": "int8", "discount": 0.9}, "rule": "fedfv"},
+    "fedvarp": {"rule": "fedvarp"},
+    "sampled-by-loss": {"cohort": {"fraction": 0.5, "sampling": "loss"}},
+    "power-of-choice": {"cohort": {"fraction": 0.5, "sampling": "power-of-choice"}, "rule": "fedavg"},
     "fedcorr": FEDCORR,
     "fedcorr-afl": FEDCORR | {"rule": "afl"},
     "fedcorr-mixup-ditto": FEDCORR | DITTO | {"local": {"mixup": 1.0}},
@@ -110,6 +122,8 @@ OTHERS: dict[str, dict[str, Any]] = {
     "no-rho": {"evaluation": {"every": 3, "improvement_every": 0}},
     "cnn": CNN,
     "cnn-after": CNN | {"server": {"loss": "after"}},
+    "augmented": CNN | {"augment": {"padding": 1, "flip": True}},
+    "ditto-end": {"ditto": {"lambda": 0.5, "epochs": 3, "at_end": "everyone"}, "rounds": 2},
     "batchnorm": NORM,
     "batchnorm-after": NORM | {"server": {"loss": "after"}},
     "lstm": LSTM,
@@ -122,11 +136,12 @@ OTHERS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 WORKERS = (
     "adafed", "fedfv", "ditto", "mixup", "fedcorr", "stragglers", "together", "cnn", "batchnorm", "lstm", "on-disk",
-    "fedprox-together",
+    "fedprox-together", "memory", "augmented", "ditto-end",
 )  # fmt: skip
 FLOWER = (
     "adafed", "fedavg", "qffl", "fedfv", "fedfa", "afl", "adam", "fedprox", "ditto", "ditto-norm", "mixup-ditto-prox",
     "stragglers", "dropouts", "loss-after", "loss-running", "cnn", "batchnorm", "lstm", "lr-decay", "diverging",
+    "memory", "sampled-by-loss",
 )  # fmt: skip
 FIRST_NAMES = {"server_rate": "rate", "descent": "rate"}  # of columns
 TABLES = {

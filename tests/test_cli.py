@@ -382,8 +382,105 @@ def _command_line(process: psutil.Process) -> str:
         return ""
 
 
-def test_the_demo_ends_with_a_fairness_table() -> None:
-    done = subprocess.run([sys.executable, "-m", "adafed", "demo", "-q"], capture_output=True, text=True, check=True)
+def test_the_demo_ends_with_a_fairness_table_and_a_page(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "adafed", "demo", "-q"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
     assert "FedAvg" in done.stdout
     assert "AdaFed" in done.stdout
     assert "worst 10%" in done.stdout
+    assert "page: adafed-demo.html" in done.stderr
+    text = (tmp_path / "adafed-demo.html").read_text()
+    assert "Test accuracy over 20 clients" in text
+    assert "/tmp/adafed-demo" not in text  # its runs are not kept
+
+
+# The page
+
+
+def test_commands_end_with_a_page_and_say_where(
+    experiment: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert called(monkeypatch, "run", str(experiment), "--out", "here", "-q") == 0
+    assert "page: here/report.html" in capsys.readouterr().err
+    assert "Fairness report" in Path("here/report.html").read_text()
+    assert called(monkeypatch, "compare", str(experiment), "--out", "study", "-q", "-f", "csv") == 0
+    told = capsys.readouterr()
+    assert "page" not in told.out  # which may be read by a program
+    assert "page: study/report.html" in told.err
+    text = Path("study/report.html").read_text()
+    assert "A small comparison" in text
+    Path("study/report.html").unlink()
+    assert called(monkeypatch, "report", "study") == 0
+    assert Path("study/report.html").read_text() == text
+    for command in (["compare", str(experiment), "--out", "study"], ["resume", "here"]):
+        for page in ("study/report.html", "here/report.html"):
+            Path(page).unlink(missing_ok=True)
+        assert called(monkeypatch, *command, "-q", "--no-report") == 0
+        assert not Path("study/report.html").exists()
+        assert not Path("here/report.html").exists()
+
+
+def test_report_writes_pages_tables_and_figures(
+    experiment: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert called(monkeypatch, "compare", str(experiment), "--out", "study", "-q", "--keep", "kept.json") == 0
+    arguments = [
+        "--out",
+        "page.html",
+        "--tables",
+        "t",
+        "--figures",
+        "f",
+        "--tail",
+        "--against",
+        "Ditto",
+        "--title",
+        "<b>Mine</b>",
+    ]
+    assert called(monkeypatch, "report", "study", *arguments) == 0
+    text = Path("page.html").read_text()
+    assert "Differences to Ditto" in text
+    assert "&lt;b&gt;Mine&lt;/b&gt;" in text
+    assert Path("t/summary.tex").exists()
+    assert Path("f/worst.pdf").exists()
+    assert called(monkeypatch, "report", "kept.json") == 0
+    assert Path("kept.html").exists()
+    assert called(monkeypatch, "report", "study", "--columns", "mean,gini", "--out", "two.html") == 0
+    assert '<th scope="col">Gini</th>' in Path("two.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["nowhere"], "nowhere is not there"),
+        (["."], "holds no run"),
+        (["small.toml"], "holds no kept results"),
+        (["study", "--against", "nobody"], "--against is 'nobody'"),
+        (["study", "--columns", "nothing"], "--columns names 'nothing'"),
+        (["study", "--watch", "--out", "x.html"], "--watch writes no files"),
+        (["study", "--out", "study"], "study"),
+    ],
+)
+def test_a_mistake_in_report_is_one_sentence(
+    arguments: list[str],
+    sentence: str,
+    experiment: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    if arguments[0] == "study":
+        assert called(monkeypatch, "compare", str(experiment), "--out", "study", "-q", "--set", "rounds=1") == 0
+        capsys.readouterr()
+    assert called(monkeypatch, "report", *arguments) == 2
+    told = capsys.readouterr().err
+    assert sentence in told
+    assert told.startswith("adafed: ")
+    assert told.count("\n") == 1
+
+
+def test_a_page_that_cannot_be_written_costs_no_run(
+    experiment: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (Path("here") / "report.html" / "in-the-way").mkdir(parents=True)
+    assert called(monkeypatch, "run", str(experiment), "--out", "here", "-q") == 0
+    assert "no page was written" in capsys.readouterr().err

@@ -22,7 +22,7 @@ NAN, INF = float("nan"), float("inf")
         (
             "adafad",
             {},
-            "^rule.name = 'adafad' is unknown; there are adafed, afl, fcfc, .*term, your own as 'module:attribute'$",
+            "^rule.name = 'adafad' is unknown; there are adafed, afl, agno.*term, your own as 'module:attribute'$",
         ),
         ("adafed", {"gama": 1}, "rule.gama is unknown; rule.name = 'adafed' has gamma, scale, hull, ridge$"),
         ("adafed", {"gamma": "5"}, "rule.gamma is '5'; it must be a number"),

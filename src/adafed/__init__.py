@@ -1,4 +1,4 @@
-"""Fair federated learning: AdaFed and the methods it is compared with, as server rules on the Gram matrix."""
+"""Fair federated learning: AdaFed and other fair methods, as server rules on the Gram matrix."""
 
 from adafed.client_rules import ClientRule
 from adafed.config.sections import Config, config_from, load_config

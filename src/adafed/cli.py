@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from adafed.commands import attacks, searches, studies, training
+from adafed.commands import attacks, report, searches, studies, training
 from adafed.commands.flower import app as flower
 from adafed.commands.shared import console, errors, print_rows
 from adafed.errors import AdafedError
@@ -21,7 +21,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
-    help="Fair federated learning: train with AdaFed and the methods it is compared with, and see how the model treats "
+    help="Fair federated learning: train with AdaFed and other fair methods, and see how the model treats "
     "its worst clients.\n\nStart with `adafed demo`; then `adafed run experiment.toml`, or one of "
     "`adafed list experiments` by name.",
 )
@@ -35,6 +35,7 @@ for command in (
     searches.reproduce,
     studies.results,
     training.show,
+    report.report,
 ):
     app.command()(command)
 app.add_typer(flower, name="flower")

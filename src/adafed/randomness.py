@@ -48,6 +48,17 @@ def permutations(seed: int, round: int, clients: list[int], epoch: int, samples:
     return np.argsort(_mixed(counters), axis=1, kind="stable")
 
 
+def sample_words(
+    seed: int, round: int, client: int, epoch: int, samples: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """63 random bits for each of these samples of a client, anew in every epoch."""
+    key = np.uint64(_key(seed, round, client, epoch + 1, AUGMENTING))
+    with np.errstate(over="ignore"):
+        counters = key + samples.astype(np.uint64) * _GOLDEN
+    return (_mixed(counters) >> np.uint64(1)).astype(np.int64)
+
+
+AUGMENTING = 1  # sets its words apart from those of a batch order
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MASK = (1 << 64) - 1
 

@@ -29,10 +29,12 @@ _PLAIN = (*_WANTED, type(None), Path)
 
 
 class Named:
-    """Base of registered classes. One that nobody registered is known by where it is: `module:attribute`."""
+    """Base of registered classes. One that nobody registered is known by where it is: `module:attribute`. `source` is
+    who published it."""
 
     name: ClassVar[str]
     summary: ClassVar[str] = ""
+    source: ClassVar[str] = ""
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)

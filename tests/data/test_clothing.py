@@ -42,13 +42,30 @@ def test_crop_is_central(tmp_path: Path) -> None:
     assert clothing.load(tmp_path, size=28).inputs[0].min() > 150
 
 
+def test_a_margin_is_for_training_and_a_black_frame_around_what_is_tested(tmp_path: Path) -> None:
+    """Whole pictures, resized: FedCorr's 256 to train and 224 to test, here 16 and 14."""
+    made = published.clothing1m(tmp_path)
+    pixels = np.zeros((64, 128, 3), np.uint8)
+    pixels[:, 64:] = 200
+    published._save(tmp_path / "clothing1m" / "images" / "0" / "0,0.jpg", pixels)
+    dataset = clothing.load(tmp_path, size=14, margin=1)
+    assert dataset.inputs.shape == (20, 3, 16, 16)
+    assert dataset.inputs[0, :, :, :7].max() < 20  # nothing of the picture's sides is cut off
+    assert dataset.inputs[0, :, :, 9:].min() > 180
+    assert dataset.is_test is not None
+    tested = dataset.inputs[dataset.is_test]
+    assert np.abs(tested[:, :, 1:-1, 1:-1].astype(int) - made.inputs[14:]).max() <= 1
+    assert not tested[:, :, 0].any()
+    assert not tested[:, :, :, -1].any()
+
+
 def test_more_than_the_disk_holds_is_refused(tmp_path: Path) -> None:
     published.clothing1m(tmp_path)
     with pytest.raises(AdafedError, match="smaller size or a limit"):
         clothing.load(tmp_path, size=10_000_000)
 
 
-@pytest.mark.parametrize("options", [{"train": "dirty"}, {"size": 0}, {"limit": 0}])
+@pytest.mark.parametrize("options", [{"train": "dirty"}, {"size": 0}, {"limit": 0}, {"margin": -1}])
 def test_bad_options_are_one_sentence(tmp_path: Path, options: dict[str, object]) -> None:
     published.clothing1m(tmp_path)
     with pytest.raises(AdafedError, match=next(iter(options))):

@@ -120,6 +120,36 @@ def test_pathological_leaves_out_classes_nobody_was_dealt() -> None:
     assert len(missing) + sum(len(part) for part in parts) == 1000
 
 
+SIZES = [5, 1, 9, 3, 7, 2, 8, 4, 6, 10]  # of ten owners
+OWNERS = np.repeat(np.arange(10), SIZES)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_so_many_large_owners_among_the_clients(seed: int) -> None:
+    parts = natural(OWNERS, clients=6, minimum=2, large=3, large_minimum=6, seed=seed)
+    sizes = [len(part) for part in parts]
+    assert len(sizes) == 6
+    assert sum(size >= 6 for size in sizes) == 3
+    assert min(sizes) >= 2
+    assert [part[0] for part in parts] == sorted(part[0] for part in parts)
+    alone = natural(OWNERS, clients=3, minimum=6, seed=seed)  # these three, by themselves
+    assert [part.tolist() for part in alone] == [part.tolist() for part in parts if len(part) >= 6]
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"large": 3}, r"^partition\.large and partition\.large_minimum go together"),
+        ({"large": 6, "large_minimum": 6}, r"asks for 6 owners with 6 samples or more; there are 5\.$"),
+        ({"large": 1, "large_minimum": 6}, r"asks for 5 owners with fewer; there are 4\.$"),
+        ({"large": 7, "large_minimum": 2}, r"partition\.large = 7 of partition\.clients = 6"),
+    ],
+)
+def test_large_owners_that_are_not_there_are_told(options: dict[str, int], told: str) -> None:
+    with pytest.raises(AdafedError, match=told):
+        natural(OWNERS, clients=6, minimum=2, **options, seed=0)
+
+
 def test_natural_owners() -> None:
     groups = np.array([4, 9, 4, 4, 2, 9])
     assert [part.tolist() for part in natural(groups, seed=0)] == [[4], [0, 2, 3], [1, 5]]

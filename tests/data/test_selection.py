@@ -135,3 +135,27 @@ def test_mistakes_are_told(options: dict[str, object], told: str) -> None:
 def test_given_clients_take_no_selection() -> None:
     with pytest.raises(AdafedError, match=r"data\.share is unknown"):
         open_federation({"name": "synthetic", "share": 0.5}, None, SPLIT, seed=0)
+
+
+def test_images_are_resized_and_colours_kept() -> None:
+    whole = dataset()
+    larger = selected(whole, {"resize": 5}, seed=0)
+    assert larger.inputs.shape == (240, 1, 5, 5)
+    assert larger.inputs.dtype == np.uint8
+    assert (larger.inputs == whole.inputs[:, :, :1, :1]).all()  # every image is of one colour
+    assert larger.checksum != whole.checksum
+    ramp = replace(whole, inputs=np.tile(np.array([0, 200], np.uint8), (240, 1, 2, 1)))
+    columns = selected(ramp, {"resize": 4}, seed=0).inputs[7, 0, 0].tolist()
+    assert columns == [0, 50, 150, 200]  # linear between the middles of the two
+
+
+@pytest.mark.parametrize("side", [0, True, "32", 32.0])
+def test_a_side_that_is_none_is_told(side: object) -> None:
+    with pytest.raises(AdafedError, match=r"^data\.resize = .*; it must be a whole number from 1 to 4096, as in 32$"):
+        selected(dataset(), {"resize": side}, seed=0)
+
+
+def test_only_images_are_resized() -> None:
+    letters = replace(dataset(), inputs=np.zeros((240, 80), np.int64))
+    with pytest.raises(AdafedError, match=r"^data\.resize = 32 is for images; made has none, so leave it out$"):
+        selected(letters, {"resize": 32}, seed=0)

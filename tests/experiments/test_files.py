@@ -16,7 +16,7 @@ from adafed.paper.reproduce import Target, hours, targets
 FOLDER = Path(adafed.__file__).parent / "experiments"
 FILES = sorted(file for file in FOLDER.glob("*.toml") if file.stem != "demo")  # which is not of the paper
 TABLES = [target for target in targets().values() if not target.sweep]
-BEYOND = {"FedFV"}  # rows that the paper does not print
+BEYOND = {"FedFV", "AdaFed (default)"}  # rows that the paper does not print
 OURS = {"q-FFL": "q", "FedMGDA+": "epsilon", "TERM": "t", "AdaFed": "gamma"}
 
 
@@ -44,10 +44,19 @@ def test_the_paper_profile_is_what_the_paper_says(target: Target) -> None:
             "local_epochs": config.local.epochs,
             "batch": config.local.batch_size,
             "clients": config.partition.options.get("clients", 3) if config.partition else None,
+            "participation": config.cohort.fraction or (1.0 if config.cohort.count is None else None),
+            "decay": config.local.lr_decay,
+            "momentum": config.local.momentum,
+            "t1": config.to_dict()["fedcorr"]["iterations"] if "fedcorr" in config.to_dict() else said["t1"],
         }
+        assert found.keys() == said.keys() - {"dataset", "split", "model", "tail"}  # which are words, or a column's
         for key, value in found.items():
             if said[key] is not None:
                 assert value == said[key], (method, key)
+            elif key in ("decay", "momentum", "t1"):  # where nothing is said there is none, but FedFA's own momentum
+                assert value == {"decay": 1.0, "momentum": 0.9 if method == "FedFA" else 0.0, "t1": None}[key]
+        assert config.evaluation.improvement_every == 1
+        assert config.data.name == said["dataset"]
     assert len(study.seeds) == 5
 
 
@@ -95,6 +104,17 @@ def test_a_table_in_the_laptop_profile_is_planned_for_three_hours_at_most(target
     planned = hours(study, "laptop")
     assert planned is not None
     assert planned <= 3
+
+
+def test_what_the_paper_says_of_the_images_and_roles_of_three_set_ups() -> None:
+    cifar = load_study(FOLDER / "cifar10-1.toml", "paper").config("FedAvg").split
+    assert (cifar.pool, cifar.validation, cifar.test) == ("train", 0.0, 0.2)  # 40,000 and 10,000 of 50,000
+    roles = load_study(FOLDER / "shakespeare-1.toml", "paper").config("FedAvg").partition
+    larger = load_study(FOLDER / "shakespeare-2.toml", "paper").config("FedAvg").partition
+    assert roles is not None
+    assert larger is not None
+    assert (roles.options["large"], roles.options["large_minimum"]) == (20, 10001)
+    assert (larger.options["clients"], larger.options["minimum"]) == (20, 10001)
 
 
 @pytest.mark.parametrize("name", ["cifar10-1", "fashion"])

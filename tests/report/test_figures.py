@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -57,11 +58,49 @@ def test_figures_of_all_methods(name: str, panel: Panel, tmp_path: Path) -> None
 
 
 def test_the_losses_of_two_clients(panel: Panel, tmp_path: Path) -> None:
+    both = figure("figure-loss").draw([panel, panel])
+    assert [axes.get_title() for axes in both.axes] == 2 * ["Digits: FedAvg"] + 2 * ["Digits: AdaFed"]
     drawn = figure("figure-loss").draw([only(panel, "AdaFed")])
     labels = [text.get_text() for text in drawn.axes[0].get_legend().get_texts()]
     assert [label.split()[0] for label in labels] == ["highest", "lowest"]
     high, low = (line.get_ydata()[0] for line in drawn.axes[0].get_lines()[1::2])
     assert high >= low
+
+
+def test_the_printed_algorithms_norms_are_drawn_beside_ours(panel: Panel) -> None:
+    cases = Panel("Digits", {"e = 1": panel.runs["AdaFed"], "e = 1, as printed": panel.runs["FedAvg"]})
+    drawn = figure("figure-norm").draw([cases])
+    (axes,) = drawn.axes
+    assert axes.get_title() == "Digits: e = 1"
+    ours, printed = axes.get_lines()[1::2]
+    assert (ours.get_linestyle(), printed.get_linestyle()) == ("-", "--")
+    assert not np.array_equal(ours.get_ydata(), printed.get_ydata())
+    assert [text.get_text() for text in drawn.legends[0].get_texts()] == ["|f|^gamma over its mean", "as printed"]
+
+
+def test_the_second_hull_has_gradients_of_length_1() -> None:
+    """As its caption says, and d bisects them."""
+    axes = figure("figure-hull").draw([]).axes[1]
+    ends, d = np.array(axes.get_lines()[0].get_data()).T, np.array(axes.get_lines()[1].get_data())[:, 0]
+    np.testing.assert_allclose(np.linalg.norm(ends, axis=1), 1.0)
+    np.testing.assert_allclose(ends @ d, [d @ d, d @ d])
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_missing_matplotlib_is_told_before_anything_is_trained(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in [module for module in sys.modules if module.startswith("adafed.report.figures.")]:
+        monkeypatch.delitem(sys.modules, module)
+    for module in [module for module in sys.modules if module.partition(".")[0] == "matplotlib"]:
+        monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(AdafedError, match=r"^figures need matplotlib: pip install 'adafed\[figures\]'$"):
+        planned_for(Request(name, "smoke"))
+
+
+def test_some_panels_of_a_figure(tmp_path: Path) -> None:
+    plan = planned_for(Request("figure-late", "smoke", out=tmp_path, panels=["figure-late"]))
+    assert len(plan.parts) == 1
+    with pytest.raises(AdafedError, match=r"^--panel is 'cifar'; figure-rho has cifar10-1, cifar100-1$"):
+        planned_for(Request("figure-rho", "smoke", panels=["cifar"]))
 
 
 def test_the_hull_needs_no_data(tmp_path: Path) -> None:

@@ -42,6 +42,48 @@ def test_by_size_the_large_are_chosen_more_often() -> None:
     assert sum(one.cohort(round).clients == (3,) for round in range(1, 101)) > 85
 
 
+def of_ten(**section: Any) -> Sampler:
+    return Sampler(CohortSection(**section), tuple("abcdefghij"), np.full(10, 5), 1)
+
+
+def test_by_loss_the_unseen_come_first_and_then_the_badly_served() -> None:
+    found = of_ten(count=4, sampling="loss", power=2.0)
+    told: dict[int, float] = {}
+    for round in (1, 2, 3):  # two and a half rounds, until everybody was heard
+        clients = found.cohort(round, told).clients
+        assert len({*told, *clients}) == min(4 * round, 10)
+        told |= dict.fromkeys(clients, 1.0)
+    told[7] = 100.0
+    assert sum(7 in found.cohort(round, told).clients for round in range(4, 54)) == 50
+    even = [client for round in range(4, 204) for client in found.cohort(round, dict.fromkeys(range(10), 0.0)).clients]
+    assert np.bincount(even, minlength=10).min() > 50  # no loss left: everybody as often
+
+
+def test_by_loss_nobody_is_out_for_good() -> None:
+    found = of_ten(count=1, sampling="loss", power=50.0)
+    told = dict.fromkeys(range(10), 10.0) | {3: 0.0}
+    assert len(found.cohort(1, told).clients) == 1
+    everybody = of_ten(count=10, sampling="loss")
+    assert everybody.cohort(1, told).clients == tuple(range(10))
+
+
+def test_power_of_choice_takes_the_largest_losses_of_its_candidates() -> None:
+    told = {client: float(client) for client in range(10)}
+    everyone = of_ten(count=3, sampling="power-of-choice", candidates=10)
+    assert everyone.cohort(1, told).clients == (7, 8, 9)
+    plain = of_ten(count=3, sampling="power-of-choice", candidates=3)  # as many candidates as places: by size
+    drawn = {plain.cohort(round, told).clients for round in range(1, 30)}
+    assert drawn == {plain.cohort(round, {}).clients for round in range(1, 30)}
+    assert len(drawn) > 10
+    unseen = everyone.cohort(2, {client: 9.0 for client in range(10) if client != 4})
+    assert 4 in unseen.clients
+
+
+def test_candidates_without_power_of_choice_are_told() -> None:
+    with pytest.raises(ValueError, match="candidates are for sampling"):
+        CohortSection(count=2, candidates=4)
+
+
 def test_dropouts_do_not_change_who_is_chosen_or_slow() -> None:
     calm, rough = sampler(20, fraction=0.5, stragglers=0.4), sampler(20, fraction=0.5, stragglers=0.4, dropout=0.5)
     lost = 0

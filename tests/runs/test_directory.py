@@ -253,3 +253,28 @@ def test_a_damaged_database_is_told(tmp_path: Path) -> None:
     (tmp_path / "run" / "rounds.sqlite").write_bytes(b"not a database" * 100)
     with pytest.raises(AdafedError, match=r"rounds\.sqlite: .*the file may be damaged"):
         list(simulate(experiment(), directory=tmp_path / "run"))
+
+
+def test_labels_and_resumed_rounds_are_recorded(tmp_path: Path) -> None:
+    from adafed.page import gathered
+    from adafed.page.body import sections
+
+    config = config_from({"rounds": 3, "model": "logistic", "run": {"workers": 0},
+                          "partition": {"name": "shards", "clients": 5, "shards": 2}})  # fmt: skip
+    rounds = simulate(config, directory=tmp_path / "run")
+    next(rounds)
+    rounds.close()
+    described = tmp_path / "run" / "run.json"
+    assert "resumed" not in json.loads(described.read_text())
+    assert "<td>no</td>" in sections(gathered([tmp_path / "run"]))["trust"]
+    for _ in range(2):  # the second time there is nothing left to do
+        list(simulate(config, directory=tmp_path / "run"))
+        assert len(json.loads(described.read_text())["resumed"]) == 1
+    (run,) = gathered([tmp_path / "run"]).runs
+    assert f"after round {run.facts['resumed'][0]}" in sections(gathered([tmp_path / "run"]))["trust"]
+    assert run.clients is not None
+    assert run.clients.labels is not None
+    store = Store(tmp_path / "run" / "rounds.sqlite", read_only=True)
+    trained = {one.client: one.samples for one in store.participants(3)}
+    store.close()
+    assert {run.clients.ids[k]: sum(held.values()) for k, held in run.clients.labels.items()} == trained

@@ -10,6 +10,7 @@ import torch
 
 from adafed import RuleState, aggregate, rule
 from adafed.client_rules import SCAFFOLD, FedCorr
+from adafed.server.memory import Memory
 from adafed.server.optimizers import optimizer
 from adafed.server.schedules import schedule
 from adafed.server.state import Server, ServerState
@@ -55,7 +56,7 @@ def test_a_term_is_added_to_the_direction() -> None:
 @pytest.mark.parametrize("by", ["sgd", "adam", "yogi", "adagrad", "amsgrad"])
 def test_packed_and_unpacked_goes_on_to_the_same_bits(by: str) -> None:
     machine, state = server(by), ServerState(torch.randn(4), 4, kept={"3": 1})
-    memory = RuleState({"count": [1, 2]}, (("a", 1),), torch.randn(1, 4))
+    memory = RuleState({"count": [1, 2]}, Memory.of([("a", 1)], torch.randn(1, 4)))
     for step in range(4):
         state = machine.step(state, outcome(torch.randn(4).tolist()), None)  # type: ignore[arg-type]
         tensors, text = state.packed()

@@ -28,12 +28,17 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
         {"ridge": 0.01},
     ],
     "afl": [{}, {"step": 0.0}, {"step": 10.0}],
+    "agnosticfair": [{}, {"over": "clients", "step": 1.0}, {"kernels": 1}, {"kernels": 3, "width": 0.01, "step": 9.0}],
+    "drfl": [{}, {"q": 0.0}, {"q": 5.0}],
     "fcfc": [{}, {"delta": 0.1}, {"pareto_from": 1}, {"pareto_from": 2, "decay": 0.5}],
     "fedavg": [{}, {"weighted": False}],
     "fedfa": [{}, {"alpha": 1.0, "beta": 0.0}, {"variant": "easyfl"}, {"variant": "fedlf"}],
     "fedfv": [{}, {"alpha": 0.0, "tau": 0}, {"alpha": 1 / 3, "tau": 3}, {"alpha": 1.0}],
+    "fedgini": [{}, {"epsilon": 0.0}, {"epsilon": 1.0}],
+    "fedmdfg": [{}, {"theta": 90.0}, {"theta": 0.001, "absent": False}],
     "fedmgda+": [{}, {"epsilon": 0.0}, {"epsilon": 1.0}, {"epsilon": 0.05, "prior": "size"}],
     "gifair": [{}, {"c": 0.0}],
+    "propfair": [{}, {"M": 2.0}, {"M": 1e9}],
     "qffl": [{}, {"q": 0.0}, {"q": 0.5, "lr": 0.05}, {"q": 10.0}],
     "term": [{}, {"t": 5.0, "weighted": True}, {"t": -1.0}, {"t": 1.0, "variant": "reference"}],
 }
@@ -147,6 +152,7 @@ def test_clients_need_no_names(rule: adafed.Rule) -> None:
 
 def test_is_described_for_people_and_machines(rule: adafed.Rule) -> None:
     testing.is_described(rule)
+    assert rule.source
 
 
 def test_every_property_is_tested_here() -> None:

@@ -9,10 +9,10 @@ import pytest
 
 import adafed
 from adafed import paper
-from adafed.config.sections import Config, config_from
+from adafed.config.sections import Config, config_from, load_config
 from adafed.errors import AdafedError
 from adafed.runs.summary import RunSummary, summarise
-from adafed.studies.tune import RATES, Trial, front, ranked, search_table, space, tune
+from adafed.studies.tune import MEMORIES, MOMENTA, RATES, Trial, front, ranked, search_table, server_grid, space, tune
 
 
 def test_every_rule_is_searched_over_the_same_server_rates() -> None:
@@ -110,3 +110,24 @@ def test_picked_trials_are_points_of_the_grid(tmp_path: Path) -> None:
     assert all(one.choice["rule.t"] in space("term")["rule.t"] for one in search.trials)
     with pytest.raises(AdafedError, match="give one of them"):
         tune(config, tmp_path, trials=3, rungs=(1,))
+
+
+def test_every_rule_gets_the_same_grid_of_the_server() -> None:
+    sampled = CONFIG.changed(cohort={"fraction": 0.5})
+    assert server_grid(sampled) == (MOMENTA, MEMORIES)
+    assert server_grid(sampled.changed(cohort={"fraction": 1.0})) == (MOMENTA, ())  # there is nobody to remember
+    assert server_grid(sampled.changed(server={"optimizer": "adam"})) == ((), MEMORIES)
+    assert server_grid(sampled.changed(rule="fedvarp")) == (MOMENTA, ())
+    found = space("fedavg", (1.0,), {}, *server_grid(sampled))
+    assert found == {"server.rate": [1.0], "server.optimizer.momentum": [0.0, 0.9], "memory.rounds": [0, "all"]}
+
+
+def test_momentum_and_memory_are_tried(tmp_path: Path) -> None:
+    config = CONFIG.changed(cohort={"fraction": 0.5})
+    search = tune(config, tmp_path, rates=(1.0,), grid={}, momenta=(0.0, 0.9), memories=(0, "all"))
+    assert len(search.trials) == 4
+    assert len({trial.score("mean") for trial in search.trials}) > 1
+    configs = [load_config(path) for path in tmp_path.glob("*/seed-1000/config.toml")]
+    assert {(one.memory.rounds, one.server.optimizer.options["momentum"]) for one in configs} == {
+        (0, 0.0), (0, 0.9), ("all", 0.0), ("all", 0.9)
+    }  # fmt: skip

@@ -15,9 +15,12 @@ import scipy.linalg
 import scipy.optimize
 import scipy.sparse
 
+from adafed.algebra.pivoting import pivoted_point
+
 Vector = npt.NDArray[np.float64]
 Matrix = npt.NDArray[np.float64]
 
+MANY = 64  # rows from which pivoting finds the simplex point sooner than a factor of all of them would
 CLEARLY_FULL_RANK = 1e-9  # a reciprocal condition number from which no look at the eigenvalues is needed
 RANK_TOLERANCE = 2e-15  # times K: eigenvalues of the unit-diagonal Gram below this are rounding of the inner products
 CONSISTENCY_TOLERANCE = 1e-8  # of w_k: how far g_k . d may be from proportional to it
@@ -69,8 +72,8 @@ def affine_point(gram: Matrix, weights: Vector) -> Vector | None:
     return _normalised(solution / (lengths / lengths.min()), weights)
 
 
-def simplex_point(gram: Matrix, weights: Vector) -> Vector:
-    """argmin y.M.y over y >= 0 with w . y = 1.
+def simplex_point(gram: Matrix, weights: Vector, start: Vector | None = None) -> Vector:
+    """argmin y.M.y over y >= 0 with w . y = 1. `start`, a guess at y, may save time; only its support is looked at.
 
     One non-negative least squares: for R.T R = M the y that minimises ||R y||^2 + (w . y - 1)^2 has the right direction
     for any weight of the second term, since its value grows with ||R y||^2 / (w . y)^2 alone.
@@ -79,6 +82,13 @@ def simplex_point(gram: Matrix, weights: Vector) -> Vector:
     target = _relative(weights, lengths)
     if len(unit) == 1:
         return 1.0 / weights
+    if len(unit) > MANY:
+        # Lifted as below, by a little more, so that no eigenvalue has to be known.
+        support = None if start is None else start > 0.0
+        found = pivoted_point(unit, target, support, ridge=len(unit) * RANK_TOLERANCE)
+        if found is not None:
+            found = _polished(unit, target, found)
+            return _normalised(found / (lengths / lengths.min()), weights)
     whole = affine_point(gram, weights)
     if whole is not None and (whole >= 0.0).all():  # the same point, and much the cheaper
         return whole

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from adafed.algebra.stored import StoredRow
 from adafed.errors import AdafedError
 
 Array = NDArray[Any]
@@ -76,7 +77,7 @@ class _FileRow:
 class Rows:
     """K updates of length d, wherever they lie: a K x d tensor or array, or K flat ones; nothing is copied.
 
-    `history` appends rows of the same kind, such as the updates of earlier rounds.
+    `history` appends rows of the same kind, such as the updates of earlier rounds; `with_stored` any that were kept.
     """
 
     def __init__(self, updates: Updates, history: Updates | None = None) -> None:
@@ -105,7 +106,7 @@ class Rows:
     def select(self, indices: Sequence[int] | NDArray[np.integer[Any]]) -> "Rows":
         """These rows only; the others are not read again, because zero times a non-finite number is not zero."""
         chosen = [int(index) for index in indices]
-        if chosen == list(range(self.count)):
+        if chosen and chosen == list(range(self.count)):
             return self
         rows = object.__new__(Rows)
         rows.dtype, rows.device, rows.length = self.dtype, self.device, self.length
@@ -113,6 +114,34 @@ class Rows:
         rows._vectors = [self._vectors[index] for index in chosen]
         rows.count = len(chosen)
         return rows
+
+    def with_stored(self, stored: Sequence[Tensor | StoredRow]) -> "Rows":
+        """These rows and, behind them, some that were kept from earlier rounds."""
+        if not stored:
+            return self
+        for row in stored:
+            if len(row) != self.length:
+                raise AdafedError(f"a remembered update has length {len(row)} and the updates have {self.length}")
+            if isinstance(row, Tensor) and _kind([row]) != (self.dtype, self.device):
+                raise AdafedError(
+                    f"a remembered update is {_name(*_kind([row]))} and the updates are "
+                    f"{_name(self.dtype, self.device)}: give both the same type and device"
+                )
+        rows = self.select([])
+        plain = [row if isinstance(row, StoredRow) else _plain(row, "a remembered update") for row in stored]
+        rows._vectors = [*self._vectors, *plain]
+        rows.count = len(rows._vectors)
+        return rows
+
+    @classmethod
+    def of_stored(cls, stored: Sequence[Tensor | StoredRow]) -> "Rows":
+        """Some rows that were kept from earlier rounds, alone."""
+        rows = object.__new__(cls)
+        rows.dtype, rows.device = (torch.float32, torch.device("cpu"))
+        if isinstance(stored[0], Tensor):
+            rows.dtype, rows.device = stored[0].dtype, stored[0].device
+        rows.length, rows._matrix, rows._vectors, rows.count = len(stored[0]), None, [], 0
+        return rows.with_stored(stored)
 
     def block(self, start: int, stop: int) -> Tensor:
         """A copy of columns start to stop, count x (stop - start), in the type and on the device of the updates."""
@@ -142,18 +171,18 @@ class Rows:
             return False
         return matrix.strides[1] == dtype.itemsize and matrix.strides[0] >= 64 * dtype.itemsize
 
-    def buffer(self, dtype: np.dtype[Any], length: int) -> Array:
+    def buffer(self, dtype: np.dtype[Any], length: int, use: str = "block") -> Array:
         """Room for a block, the same for every block of a thread; the odd row length keeps the rows of a block from
-        sharing the same lines of the cache."""
+        sharing the same lines of the cache. Two sets of rows that are read side by side need two uses."""
         shape = (self.count, 0 if self.in_place(dtype) else length + 16)
-        return kept_room("block", shape[0] * shape[1] * dtype.itemsize).view(dtype).reshape(shape)
+        return kept_room(use, shape[0] * shape[1] * dtype.itemsize).view(dtype).reshape(shape)
 
     def _fill(self, into: Array, start: int, stop: int) -> Array:
         if isinstance(self._matrix, np.ndarray) and self.dtype != torch.bfloat16:
             into[...] = self._matrix[:, start:stop]  # in one call, which lets other threads run
             return into
         for target, vector in zip(into, self._vectors, strict=True):
-            if isinstance(vector, _FileRow) and target.dtype == vector.dtype:
+            if isinstance(vector, StoredRow) or (isinstance(vector, _FileRow) and target.dtype == vector.dtype):
                 vector.read(start, target)
                 continue
             part: Any = vector[start:stop]

@@ -18,6 +18,7 @@ from adafed.client_rules.fedcorr import FedCorr
 from adafed.client_rules.feddyn import FedDyn
 from adafed.client_rules.fedprox import FedProx
 from adafed.client_rules.mixup import Mixup
+from adafed.client_rules.propfair import PropFair
 from adafed.client_rules.scaffold import SCAFFOLD
 
 WITH_KEYS: tuple[type[ClientRule], ...] = (FedCorr, Ditto, FedProx, Mixup)
@@ -36,6 +37,7 @@ __all__ = [
     "FedProx",
     "Mixup",
     "Plan",
+    "PropFair",
     "Setting",
     "Tensors",
     "Visit",

@@ -12,7 +12,7 @@ longer the client's own descent, and AdaFed's promise that every client's loss f
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -77,10 +77,15 @@ class Visit:
         """A vector of the parameters' length."""
         return torch.zeros(self.model.length, device=self.received.device)
 
-    def also_train(self, start: torch.Tensor, *, pull: float, lr: float | None = None) -> torch.Tensor:
-        """Another model trained on the client's batches of this round, pulled to the received one; its vector."""
-        objective = Objective(pull, self.again())
-        self.trainer.train(start, self.data, self.work, objective, anchor=self.received, lr=lr)
+    def also_train(
+        self, start: torch.Tensor, *, pull: float, lr: float | None = None, epochs: int | None = None
+    ) -> torch.Tensor:
+        """Another model trained on the client's batches of this round, pulled to the received one; its vector. With
+        `epochs`, so many of them instead of the round's, of which the first have the same batches."""
+        trainer, objective = self.trainer, Objective(pull, self.again())
+        if epochs is not None:
+            trainer = LocalTrainer(self.model, replace(trainer.how, epochs=epochs))
+        trainer.train(start, self.data, self.work, objective, anchor=self.received, lr=lr)
         return self.model.vector.clone()
 
 
@@ -194,6 +199,12 @@ class ClientRule(Named):
     def personal_model(self, kept: Tensors, initial: torch.Tensor) -> torch.Tensor:
         """The model a client itself uses, where the rule personalises."""
         raise AssertionError(f"{self.name} has no personal models")
+
+    def at_last(self, visit: Visit) -> Tensors | None:
+        """Where the rule personalises: what a client makes of its model after the last round, when `visit` has received
+        the final global one, for `personal_model`. What it keeps for another round stays as it is. None: that will do.
+        """
+        return None
 
     def trained_rounds(self, rounds: int, clients: int, share: float) -> float:
         """As many rounds of the usual cohort, this `share` of the clients, as the run's work amounts to."""

@@ -25,6 +25,7 @@ class FedDyn(ClientRule):
     """
 
     summary = "clients' losses bent towards agreement, by alpha"
+    source = "Acar et al. 2021"
     keeps = (BENT,)
     sums = ("update",)
     alpha: float = 0.1

@@ -14,6 +14,7 @@ class FedProx(ClientRule):
     """Each client minimises f_k(theta) + mu/2 ||theta - theta_t||^2."""
 
     summary = "local training held near the received model, by mu"
+    source = "Li et al. 2020"
     shorthand = ("local.mu", "mu")
     stacks = True
     mu: float = 0.1

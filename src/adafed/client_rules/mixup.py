@@ -22,6 +22,7 @@ class Mixup(ClientRule):
     """A batch has one blending share, drawn from Beta(a, a): small a leaves samples nearly alone, 1 blends evenly."""
 
     summary = "samples blended with others of their batch, by shares from Beta(a, a)"
+    source = "Zhang et al. 2018"
     shorthand = ("local.mixup", "a")
     a: float = 1.0
 
@@ -45,8 +46,9 @@ class Mixup(ClientRule):
             other = batch[torch.from_numpy(random.permutation(len(batch)))]
             for start in range(0, len(batch), GRADIENT_BATCH):
                 one, two = batch[start : start + GRADIENT_BATCH], other[start : start + GRADIENT_BATCH]
-                outputs = model.module(share * data.inputs[one] + (1 - share) * data.inputs[two])
-                first, second = (sample_losses(outputs, data.targets[chosen], how.loss) for chosen in (one, two))
+                ours, theirs = data.taken(one), data.taken(two)
+                outputs = model.module(share * ours.inputs + (1 - share) * theirs.inputs)
+                first, second = (sample_losses(outputs, those.targets, how.loss) for those in (ours, theirs))
                 yield None, (share * first + (1 - share) * second).sum() / len(batch)
 
         def gradients(batch: torch.Tensor) -> tuple[Gradients, float]:

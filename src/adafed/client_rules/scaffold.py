@@ -23,6 +23,7 @@ class SCAFFOLD(ClientRule):
     """
 
     summary = "control variates correct the drift of local steps"
+    source = "Karimireddy et al. 2020"
     keeps = (CONTROL,)
     receives = (CONTROL,)
     sends = (CHANGE,)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from adafed.commands.report import written
 from adafed.commands.shared import Progress, errors
 
 if TYPE_CHECKING:
@@ -35,6 +37,30 @@ def watched(runs: Sequence[Run], *, quiet: bool, jobs: int) -> bool:
         except KeyboardInterrupt:
             return True
     return False
+
+
+def write_page_of(
+    runs: Sequence[Run],
+    folder: Path,
+    place: Path,
+    title: str,
+    notes: Sequence[str],
+    *,
+    tail: bool = False,
+    kept: bool = True,
+) -> None:
+    """One page of all runs of a study that are there, and a word in its folder on how the study is called."""
+    from adafed.page import Named, Report, describe_study, gathered
+
+    there = [Named(run.directory, run.method) for run in runs if (run.directory / "rounds.sqlite").exists()]
+
+    def made() -> Report:
+        describe_study(folder, title, {run.directory.parent.name: run.method for run in runs}, notes)
+        found = gathered(there, title=title, tail=tail, notes=notes)
+        return found if kept else replace(found, runs=tuple(replace(run, source="not kept") for run in found.runs))
+
+    if there:
+        written(made, place)
 
 
 def can_keep(study: Study, path: Path | None, told: dict[str, str]) -> None:

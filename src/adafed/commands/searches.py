@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from adafed.commands.many import Jobs, Keep, can_keep, keep_runs, watched
+from adafed.commands.many import Jobs, Keep, can_keep, keep_runs, watched, write_page_of
+from adafed.commands.report import PAGE, NoReport
 from adafed.commands.shared import (
     Experiment,
     Form,
@@ -48,6 +49,13 @@ class Target(StrEnum):
 
 Objective = Annotated[Target, typer.Option(help="What to maximise on the validation split.")]
 Rates = Annotated[str | None, typer.Option(help="Server rates to try, the same for every rule, as in 0.3,1,3.")]
+Momenta = Annotated[
+    str | None, typer.Option(help="Server momenta to try, the same for every rule. Default: 0,0.9 where it is SGD.")
+]
+Memories = Annotated[
+    str | None,
+    typer.Option(help="Values of memory.rounds to try, as in 0,10,all. Default: 0,all where clients are sampled."),
+]
 Rungs = Annotated[
     str | None,
     typer.Option(metavar="ROUNDS", help="As in 30,100: all trials to round 30, a third on to 100, a third of it on."),
@@ -61,6 +69,8 @@ def tune(
     trials: Annotated[int | None, typer.Option(min=1, help="Pick so many points by Optuna; default: all.")] = None,
     rungs: Rungs = None,
     rates: Rates = None,
+    momenta: Momenta = None,
+    memories: Memories = None,
     seeds: Annotated[str, typer.Option(help="Seeds for tuning; not the ones you report.")] = "1000",
     settings: Settings = None,
     profile: Profile = None,
@@ -70,7 +80,8 @@ def tune(
     form: Printed = Form.table,
     quiet: Quiet = False,
 ) -> None:
-    """Search a rule's grid from the paper times one grid of server rates, the same for every rule.
+    """Search a rule's grid from the paper times one grid of the server's, the same for every rule: rates, momentum
+    and, where clients are sampled, a memory of those that were not.
 
     The choice is made on the validation split. `--objective fair` takes the best worst 10 % within a point
     of the best mean; with `both` they are two objectives, and the trials that no other beats in both are
@@ -82,7 +93,7 @@ def tune(
     own = [] if rule is None else [f"rule.name={rule}"]
     config = study.config(None, None, [*own, *(settings or []), *workers_setting(workers)])
     where = out or Path("runs") / "-".join([study.name, *([profile] if profile else []), "tune"]) / config.rule.name
-    search = _search(objective, rungs, rates, jobs)
+    search = _search(config, objective, rungs, rates, momenta, memories, jobs)
     searched(config, where, search, different(seeds), trials=trials, quiet=quiet, form=form)
 
 
@@ -92,15 +103,33 @@ class Search(NamedTuple):
     objective: Target
     rungs: tuple[int, ...]
     rates: tuple[float, ...]
+    momenta: tuple[float, ...]
+    memories: tuple[float | str, ...]
     jobs: int
 
 
-def _search(objective: Target, rungs: str | None, rates: str | None, jobs: int) -> Search:
-    from adafed.studies.tune import RATES
+def _search(
+    config: Config,
+    objective: Target,
+    rungs: str | None,
+    rates: str | None,
+    momenta: str | None,
+    memories: str | None,
+    jobs: int,
+) -> Search:
+    from adafed.studies.tune import RATES, server_grid
 
+    usual = server_grid(config)
     given = RATES if rates is None else tuple(numbers_from(rates, "--rates", float))
     steps = () if rungs is None else tuple(numbers_from(rungs, "--rungs", int))
-    return Search(objective, steps, given, jobs)
+    momentum = usual[0] if momenta is None else tuple(numbers_from(momenta, "--momenta", float))
+    words = () if memories is None else tuple(memories.split(","))
+    memory = usual[1] if memories is None else tuple(_rounds(word.strip()) for word in words)
+    return Search(objective, steps, given, momentum, memory, jobs)
+
+
+def _rounds(word: str) -> int | str:
+    return "all" if word == "all" else int(numbers_from(word, "--memories", int)[0])
 
 
 def reproduce(
@@ -110,11 +139,14 @@ def reproduce(
     methods: Annotated[list[str] | None, typer.Option("--method", "-m", help="Only these rows. Repeatable.")] = None,
     seeds: Seeds = None,
     rounds: Annotated[int | None, typer.Option(min=1, help="Instead of the profile's.")] = None,
+    panels: Annotated[list[str] | None, typer.Option("--panel", help="Only these of a figure. Repeatable.")] = None,
     sweep: Annotated[bool, typer.Option("--gamma-sweep", help="AdaFed for every gamma of the paper's grid.")] = False,
     tuned: Annotated[str | None, typer.Option("--tune", metavar="METHOD", help="Search the paper's grid.")] = None,
     objective: Objective = Target.fair,
     rungs: Rungs = None,
     rates: Rates = None,
+    momenta: Momenta = None,
+    memories: Memories = None,
     data_dir: Annotated[Path | None, typer.Option(help="Where the data sets are. Default: ADAFED_DATA.")] = None,
     download: Annotated[bool, typer.Option("--download", help="Fetch the data from its publisher.")] = False,
     verify: Annotated[bool, typer.Option("--verify/--no-verify", help="Insist on the published files.")] = True,
@@ -125,6 +157,7 @@ def reproduce(
     keep: Keep = None,
     form: Printed = Form.table,
     quiet: Quiet = False,
+    no_report: NoReport = False,
 ) -> None:
     """Run one table or figure of the paper and print our numbers beside the printed ones.
 
@@ -138,10 +171,12 @@ def reproduce(
         print_rows("tables and figures; hours for one seed on two cores", *work.listing())
         return
     changes = [*(settings or []), *workers_setting(workers)]
-    request = work.Request(name, profile, methods, seeds_from(seeds, ()), rounds, changes, out, sweep, download, verify)
+    request = work.Request(
+        name, profile, methods, seeds_from(seeds, ()), rounds, changes, out, sweep, download, verify, panels or ()
+    )
     if tuned is not None:
         config, grid, where = work.tuning(request, tuned)
-        search = _search(objective, rungs, rates, jobs)
+        search = _search(config, objective, rungs, rates, momenta, memories, jobs)
         searched(config, where, search, request.seeds or (1000,), grid=grid, quiet=quiet, form=form)
         return
     plan = work.planned_for(request)
@@ -155,6 +190,10 @@ def reproduce(
     if keep is not None:
         for part in plan.parts:
             keep_runs(part.study, part.runs, keep, {"profile": part.profile})
+    for part in () if no_report else plan.parts:
+        folder = plan.root / f"{part.study.name}-{part.profile}"
+        title = f"{part.study.title or part.study.name}, {part.profile} profile"
+        write_page_of(part.runs, folder, folder / PAGE, title, part.study.notes)
     if stopped:
         errors.print("stopped; the same command goes on where it was", style="yellow")
         raise typer.Exit(130)
@@ -189,6 +228,8 @@ def searched(
             objective=search.objective.value,
             seeds=seeds,
             rates=search.rates,
+            momenta=search.momenta,
+            memories=search.memories,
             grid=grid,
             trials=trials,
             rungs=search.rungs,

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from adafed.commands.many import Jobs, Keep, can_keep, keep_runs, watched
+from adafed.commands.many import Jobs, Keep, can_keep, keep_runs, watched, write_page_of
+from adafed.commands.report import PAGE, NoReport
 from adafed.commands.shared import (
     MEASURES,
     Experiment,
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
     from adafed.studies.results import Kept
 
 
-def demo(workers: Workers = None, quiet: Quiet = False) -> None:
-    """Digits over 20 clients, FedAvg against AdaFed: a fairness table in under a minute, no download."""
+def demo(workers: Workers = None, quiet: Quiet = False, no_report: NoReport = False) -> None:
+    """Digits over 20 clients, FedAvg against AdaFed: a fairness table and a page in under a minute, no download."""
     from adafed.config.experiments import packaged
     from adafed.config.studies import load_study
     from adafed.runs.summary import summarise
@@ -46,6 +47,8 @@ def demo(workers: Workers = None, quiet: Quiet = False) -> None:
         stopped = watched(runs, quiet=quiet, jobs=1)
         found = [(run.method, summarise(run.directory)) for run in runs if (run.directory / "rounds.sqlite").exists()]
         console.print(comparison(study.title, found, study.columns, tail=True, notes=study.notes).rich())
+        if not no_report:
+            write_page_of(runs, Path(folder), Path("adafed-demo.html"), study.title, study.notes, tail=True, kept=False)
     if stopped:
         errors.print("stopped; the demo keeps nothing, so the next one begins anew", style="yellow")
         raise typer.Exit(130)
@@ -71,6 +74,7 @@ def compare(
     keep: Keep = None,
     form: Printed = Form.table,
     quiet: Quiet = False,
+    no_report: NoReport = False,
 ) -> None:
     """Several methods, several seeds, one table: mean and standard deviation over seeds, best and second best marked.
 
@@ -87,8 +91,8 @@ def compare(
     study = study.with_methods((chosen if methods else ({} if rules else study.methods)) | added)
     if not study.methods:
         raise AdafedError(f"{experiment} has no [methods]; name rules with --rule, as in --rule fedavg --rule adafed")
-    runs = planned(study, seeds_from(seeds, study.seeds), [*(settings or []), *workers_setting(workers)],
-                   out or Path("runs") / (study.name if profile is None else f"{study.name}-{profile}"))  # fmt: skip
+    folder = out or Path("runs") / (study.name if profile is None else f"{study.name}-{profile}")
+    runs = planned(study, seeds_from(seeds, study.seeds), [*(settings or []), *workers_setting(workers)], folder)
     told = {"profile": profile} if profile else {}
     can_keep(study, keep, told)
     stopped = watched(runs, quiet=quiet, jobs=jobs)
@@ -97,6 +101,8 @@ def compare(
     print_table(comparison(study.title or study.name, found, study.columns, tail=tail, notes=study.notes), form)
     if keep is not None:
         keep_runs(study, runs, keep, told)
+    if not no_report:
+        write_page_of(runs, folder, folder / PAGE, study.title or study.name, study.notes, tail=tail)
     if stopped:
         errors.print("stopped; the same command goes on where it was", style="yellow")
         raise typer.Exit(130)

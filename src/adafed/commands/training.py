@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from adafed.commands.report import PAGE, NoReport, written
 from adafed.commands.shared import (
     MEASURES,
     Experiment,
@@ -51,6 +52,7 @@ def run(
     go_on: Annotated[bool, typer.Option("--continue", help="Continue the run directory if it is there.")] = False,
     engine: Annotated[Engine, typer.Option(help="The simulator of this package, or Flower's, on Ray.")] = Engine.local,
     nodes: Annotated[int | None, typer.Option(min=1, help="Flower's nodes. Default: one a client.")] = None,
+    no_report: NoReport = False,
 ) -> None:
     """Train one experiment and print its fairness.
 
@@ -69,9 +71,10 @@ def run(
             f"{directory} holds a run already; adafed resume {quote(str(directory))}, or choose another with --out"
         )
     if engine is Engine.flower:
-        _train_on_flower(config, directory, nodes, quiet, study.columns)
+        _train_on_flower(config, directory, nodes, quiet)
     else:
-        _train(config, directory, quiet, study.columns)
+        _train(config, directory, quiet)
+    _finished(config, directory, study.columns, no_report)
 
 
 def resume(
@@ -80,6 +83,7 @@ def resume(
     workers: Workers = None,
     quiet: Quiet = False,
     nodes: Annotated[int | None, typer.Option(min=1, help="Flower's nodes. Default: one a client.")] = None,
+    no_report: NoReport = False,
 ) -> None:
     """Go on with a run that was stopped or killed, on the engine it was begun with."""
     from adafed.config.sections import load_config
@@ -92,9 +96,10 @@ def resume(
     config, engine = load_config(directory / "config.toml", settings), Engine(begun_with(directory))
     _require_flower(nodes, engine)
     if engine is Engine.flower:
-        _train_on_flower(config, directory, nodes, quiet, USUAL)
+        _train_on_flower(config, directory, nodes, quiet)
     else:
-        _train(config, directory, quiet, USUAL)
+        _train(config, directory, quiet)
+    _finished(config, directory, USUAL, no_report)
 
 
 def _require_flower(nodes: int | None, engine: Engine) -> None:
@@ -129,8 +134,8 @@ def show(
         print_table(worst_clients(directories[0], worst, part), form)
 
 
-def _train(config: Config, directory: Path, quiet: bool, columns: Sequence[str]) -> None:
-    """One run to its end or to Ctrl-C, then its fairness."""
+def _train(config: Config, directory: Path, quiet: bool) -> None:
+    """One run to its end or to Ctrl-C."""
     from adafed.engines.local.simulate import Simulation
     from adafed.runs.summary import label
 
@@ -148,10 +153,9 @@ def _train(config: Config, directory: Path, quiet: bool, columns: Sequence[str])
     if last < config.rounds:
         errors.print(f"stopped after round {last}; go on with: adafed resume {quote(str(directory))}", style="yellow")
         raise typer.Exit(130)
-    _finished(config, directory, columns)
 
 
-def _train_on_flower(config: Config, directory: Path, nodes: int | None, quiet: bool, columns: Sequence[str]) -> None:
+def _train_on_flower(config: Config, directory: Path, nodes: int | None, quiet: bool) -> None:
     """The same on Flower's simulation engine. Killed or interrupted, --continue goes on after the last saved round."""
     from adafed.flower import need_flower
     from adafed.report.progress import Display
@@ -164,13 +168,17 @@ def _train_on_flower(config: Config, directory: Path, nodes: int | None, quiet: 
     with Display(errors, quiet=quiet) as display:
         simulate_on_ray(config, directory, nodes=nodes,
                         watch=lambda record: display.show(name, config.rounds, record.round, record))  # fmt: skip
-    _finished(config, directory, columns)
 
 
-def _finished(config: Config, directory: Path, columns: Sequence[str]) -> None:
+def _finished(config: Config, directory: Path, columns: Sequence[str], no_report: bool) -> None:
+    """The run's fairness, as a table and as a page."""
     from adafed.runs.summary import label, summarise
     from adafed.studies.compare import comparison
 
     name = f"{label(config)}, seed {config.seed}"
     console.print(comparison(name, [(label(config), summarise(directory, columns=columns))], columns).rich())
     console.print(f"saved in {directory}")
+    if not no_report:
+        from adafed.page import gathered
+
+        written(lambda: gathered([directory]), directory / PAGE)

@@ -19,7 +19,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from adafed.attacks import Lie, lies_from
 from adafed.client_rules import WITH_KEYS, ClientRule, client_rule
 from adafed.config.experiments import path as experiment_path
-from adafed.config.merging import DEFAULTS, merged, parse_settings
+from adafed.config.merging import DEFAULTS, USUAL_NAMES, merged, parse_settings
 from adafed.config.sentences import sentence
 from adafed.errors import AdafedError
 from adafed.randomness import Seeds as DerivedSeeds
@@ -99,7 +99,9 @@ class CohortSection(Section):
 
     fraction: Annotated[float, Field(gt=0, le=1)] | None = None
     count: Count | None = None
-    sampling: Literal["uniform", "size"] = "uniform"
+    sampling: Literal["uniform", "size", "loss", "power-of-choice"] = "uniform"
+    power: NonNegative = 1.0  # of the last told loss, which sampling by "loss" draws in proportion to
+    candidates: Count | None = None  # power-of-choice: drawn by size, the largest losses of whom take part; unsaid: 2 K
     dropout: Share = 0.0  # probability that a sampled client never answers
     stragglers: Share = 0.0  # probability that a client does only a random share of its local steps
     join: dict[str, Count] = Field(default_factory=dict)  # client id -> the first round it can be sampled in
@@ -108,6 +110,8 @@ class CohortSection(Section):
     def _one_of_two(self) -> CohortSection:
         if self.fraction is not None and self.count is not None:
             raise ValueError("give either fraction or count, not both")
+        if self.candidates is not None and self.sampling != "power-of-choice":
+            raise ValueError('candidates are for sampling = "power-of-choice"')
         return self
 
 
@@ -157,6 +161,16 @@ class GuardsSection(Section):
     use: Annotated[list[Entry], BeforeValidator(_text_as_list)] = Field(default_factory=lambda: [named(DEFAULT)])
 
 
+class MemorySection(Section):
+    """What the server remembers of clients that are not in the round."""
+
+    rounds: Annotated[int, Field(ge=0, le=2**53)] | Literal["all"] = 0  # the age up to which an update is shown; 0: off
+    discount: Annotated[float, Field(gt=0, le=1)] = 1.0  # of a told loss and a sample count, for every round of age
+    storage: Literal["float32", "bfloat16", "int8"] = "float32"
+    most: Annotated[int, Field(ge=0)] = 0  # updates remembered at most, the oldest go first; 0: no limit
+    budget_mb: Count = 1024  # updates beyond it lie in a file; those of a run directory always do
+
+
 class NoiseSection(Section):
     """Training labels made wrong on purpose; validation and test stay right."""
 
@@ -173,6 +187,14 @@ class AttackSection(Section):
     clients: list[str] | None = None  # or these
 
 
+class AugmentSection(Section):
+    """Training images changed at random, anew in every epoch; what is measured stays as it is."""
+
+    padding: Annotated[int, Field(ge=0, le=4096)] = 0  # black pixels on each side, before the image's size is cut out
+    crop: Count | None = None  # the side of what is cut out; what is measured is then the middle
+    flip: bool = False  # every other one mirrored left to right
+
+
 class EvaluationSection(Section):
     every: Count = 1
     improvement_every: Annotated[int, Field(ge=0)] = 1  # rho_t; 0 never measures it
@@ -185,6 +207,13 @@ class RunSection(Section):
     device: str = "cpu"
     updates_mb: Count = 1024  # a cohort whose updates take more is kept in a file instead of memory
     cache_mb: Count = 512  # clients' prepared data kept between rounds, in each process
+
+
+class TrackSection(Section):
+    """Where the scalars of a run go beside its directory, live. None of it changes a bit of the result."""
+
+    tensorboard: str | None = None  # a folder, in which every run has one of its own
+    mlflow: str | None = None  # a tracking address, as in sqlite:///mlflow.db
 
 
 SECTIONS = tuple(kind.section for kind in WITH_KEYS if kind.section is not None)  # called as their rules are
@@ -221,11 +250,14 @@ class Config(Section):
     rule: Entry = named(DEFAULTS["rule"])
     server: ServerSection = ServerSection()
     guards: GuardsSection = GuardsSection()
+    memory: MemorySection = MemorySection()
     client: ClientSection = ClientSection()
     noise: NoiseSection | None = None
     attack: AttackSection | None = None
+    augment: AugmentSection | None = None
     evaluation: EvaluationSection = EvaluationSection()
     run: RunSection = RunSection()
+    track: TrackSection | None = None
 
     def derived_seeds(self) -> DerivedSeeds:
         return DerivedSeeds.derived(self.seed, self.seeds.data, self.seeds.model, self.seeds.sampling)
@@ -279,6 +311,8 @@ class Config(Section):
     def label(self) -> str:
         """How the method is called in a table when nobody named it."""
         words = [str(self.parts.rule), *(one.label for one in self.parts.client_rules)]
+        if self.memory.rounds:
+            words.append("memory" if self.memory.rounds == "all" else f"memory of {self.memory.rounds} rounds")
         if self.server.optimizer.name != "sgd":
             words.append(self.server.optimizer.name)
         return " + ".join(word for word in words if word)
@@ -342,6 +376,11 @@ def config_from(content: Mapping[str, Any]) -> Config:
     content = {key: {"name": DEFAULTS[key], **value} if key in DEFAULTS and isinstance(value, Mapping) else value
                for key, value in content.items()}  # fmt: skip
     content |= {key: _completed(key, content[key]) for key in SECTIONS if key in content}
+    if isinstance(content.get("server"), Mapping):
+        content["server"] = {
+            key: {"name": USUAL_NAMES[key], **value} if key in USUAL_NAMES and isinstance(value, Mapping) else value
+            for key, value in content["server"].items()
+        }
     if isinstance(content.get("rule"), Mapping) and content["rule"].get("preset") == AS_PRINTED:
         content["guards"] = {"use": [], **content.get("guards", {})}
     try:

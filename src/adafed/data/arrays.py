@@ -170,3 +170,7 @@ class ArraysFederation:
     def client(self, index: int) -> ClientData:
         arrays = self._clients[self.ids[index]]
         return split_client(arrays, *self._fractions, [self._seed, index % len(self._clients), SPLITTING])
+
+    def train_labels(self, index: int) -> npt.NDArray[np.int64]:
+        labels = {suffix: (y, y) for suffix, (_, y) in self._clients[self.ids[index]].items()}
+        return split_client(labels, *self._fractions, [self._seed, index % len(self._clients), SPLITTING]).train.targets

@@ -1,10 +1,12 @@
 """Clothing1M (Xiao et al., 2015) from its published annotation files and images: 14 classes, noisy labels to train on.
 
 Its authors hand it out on request. A million images of 224 x 224 take 150 GB as arrays: `size` and `limit` lessen it.
+With a `margin`, training images are larger by so much on each side, to be cut from at random ([augment] crop = size).
 """
 
 from __future__ import annotations
 
+import functools
 import shutil
 from pathlib import Path
 
@@ -18,8 +20,8 @@ from adafed.errors import AdafedError
 PAGE = "https://github.com/Cysu/noisy_label"
 FOLDER = "clothing1m"
 
-# Mean and deviation of the training images, as in the public code of methods evaluated on this set (DivideMix).
-RECIPE = store.Recipe("clothing1m", 14, Normalisation((0.6959, 0.6537, 0.6371), (0.3113, 0.3192, 0.3214)))
+# ImageNet's mean and deviation, as FedCorr's authors have it, and as the published weights of ResNet-50 expect it.
+RECIPE = store.Recipe("clothing1m", 14, Normalisation((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
 
 
 def present(root: Path) -> Path | None:
@@ -30,8 +32,13 @@ def present(root: Path) -> Path | None:
     return None
 
 
-def load(root: Path, *, train: str = "noisy", size: int = 224, limit: int | None = None) -> Dataset:
-    """Train on the noisy or the clean part, test on the clean test part; `limit` keeps the first so many of each."""
+def load(root: Path, *, train: str = "noisy", size: int = 224, margin: int = 0, limit: int | None = None) -> Dataset:
+    """Train on the noisy or the clean part, test on the clean test part; `limit` keeps the first so many of each.
+
+    Without a `margin` an image is the middle of the picture. With one, a training image is the whole picture resized to
+    `size` + 2 `margin` on each side, and a test image the whole picture resized to `size`, in a black frame of that
+    width: its middle is then what FedCorr's authors test on, for whom the three numbers are 224, 16 and 256.
+    """
     folder = present(root)
     if folder is None:
         raise AdafedError(missing(root))
@@ -39,6 +46,9 @@ def load(root: Path, *, train: str = "noisy", size: int = 224, limit: int | None
         raise AdafedError(f"train = {train!r} of clothing1m is unknown; take 'noisy' or 'clean'.")
     if size < 1 or (limit is not None and limit < 1):
         raise AdafedError(f"size = {size} and limit = {limit} of clothing1m have to be at least 1.")
+    if margin < 0:
+        raise AdafedError(f"margin = {margin} of clothing1m has to be at least 0.")
+    side = size + 2 * margin
     lists = [
         (folder / f"{train}_train_key_list.txt", folder / f"{train}_label_kv.txt", False),
         (folder / "clean_test_key_list.txt", folder / "clean_label_kv.txt", True),
@@ -47,18 +57,19 @@ def load(root: Path, *, train: str = "noisy", size: int = 224, limit: int | None
     total = sum(len(part) for part, _ in parts)
 
     def build(draft: store.Draft) -> None:
-        needed, free = total * 3 * size * size, shutil.disk_usage(root).free
+        needed, free = total * 3 * side * side, shutil.disk_usage(root).free
         if needed > free:
             raise AdafedError(
-                f"clothing1m needs {needed / 1e9:.0f} GB for {total:,} images of {size} x {size} and {root} has "
+                f"clothing1m needs {needed / 1e9:.0f} GB for {total:,} images of {side} x {side} and {root} has "
                 f"{free / 1e9:.0f} GB free; give a smaller size or a limit."
             )
         for part, is_test in parts:
-            append_images(draft, part, lambda image: _centre(image, size), is_test=is_test, threads=None)
+            fit = functools.partial(_fitted, size=size, margin=margin, is_test=is_test)
+            append_images(draft, part, fit, is_test=is_test, threads=None)
 
     sources = [path for keys, labels, _ in lists for path in (keys, labels)]
     sources += [path for part, _ in parts for path, _ in part]
-    options = {"train": train, "size": size, "limit": limit}
+    options = {"train": train, "size": size, "limit": limit} | ({"margin": margin} if margin else {})
     return store.cached(RECIPE, root, sources, build, options=options)
 
 
@@ -90,6 +101,19 @@ def _lines(path: Path) -> list[str]:
         return [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
         raise AdafedError(f"{path} of clothing1m is missing or unreadable.") from error
+
+
+def _fitted(image: object, size: int, margin: int, is_test: bool) -> Array:
+    from PIL import Image
+
+    assert isinstance(image, Image.Image)
+    if not margin:
+        return _centre(image, size)
+    if not is_test:
+        side = size + 2 * margin
+        return np.asarray(image.resize((side, side), Image.Resampling.BILINEAR))
+    resized = np.asarray(image.resize((size, size), Image.Resampling.BILINEAR))
+    return np.pad(resized, ((margin, margin), (margin, margin), (0, 0)))
 
 
 def _centre(image: object, size: int) -> Array:

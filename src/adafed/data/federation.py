@@ -72,6 +72,9 @@ class IndexedFederation:
         part = self.parts[index]
         return ClientData(self._take(part.train), self._take(part.validation), self._take(part.test))
 
+    def train_labels(self, index: int) -> npt.NDArray[np.int64]:
+        return np.asarray(self.dataset.targets[self.parts[index].train])
+
     def _take(self, indices: Indices) -> Split:
         return Split(np.asarray(self.dataset.inputs[indices]), np.asarray(self.dataset.targets[indices]))
 

@@ -132,6 +132,15 @@ class FolderFederation:
                 arrays[suffix] = checked_arrays(str(file), suffix, x, y, self._given_classes)
         return split_client(arrays, *self._fractions, [self._seed, index % len(self._files), SPLITTING])
 
+    def train_labels(self, index: int) -> npt.NDArray[np.int64]:
+        """Without reading the inputs."""
+        labels = {}
+        for suffix in SUFFIXES:
+            y = _read(self._files[index], "y" + suffix)
+            if y is not None:
+                labels[suffix] = (y, np.asarray(y, dtype=np.int64))
+        return split_client(labels, *self._fractions, [self._seed, index % len(self._files), SPLITTING]).train.targets
+
 
 def _headers(file: Path) -> dict[str, Header]:
     """Shape and dtype of every array in the file, without reading any of them."""

@@ -54,8 +54,10 @@ class NoisyFederation:
 
     def client(self, index: int) -> ClientData:
         data = self.federation.client(index)
+        return replace(data, train=Split(data.train.inputs, self.given_labels(index, data.train.targets)))
+
+    def given_labels(self, index: int, right: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """What a client with these labels is given."""
         random = np.random.default_rng([self.seed, index, LABELS])
-        right = data.train.targets
         wrong = random.random(len(right)) < self.levels[index]
-        targets = np.where(wrong, random.integers(self.classes, size=len(right)), right).astype(np.int64)
-        return replace(data, train=Split(data.train.inputs, targets))
+        return np.where(wrong, random.integers(self.classes, size=len(right)), right).astype(np.int64)

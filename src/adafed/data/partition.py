@@ -155,11 +155,20 @@ def bernoulli(
 
 
 @PARTITIONS.register("natural")
-def natural(groups: npt.ArrayLike | None, *, clients: int | None = None, minimum: int = 1, seed: Seed) -> list[Indices]:
+def natural(
+    groups: npt.ArrayLike | None,
+    *,
+    clients: int | None = None,
+    minimum: int = 1,
+    large: int | None = None,
+    large_minimum: int | None = None,
+    seed: Seed,
+) -> list[Indices]:
     """One client for each natural owner (writer, role), in the order of their ids.
 
     Owners with fewer than `minimum` samples are left out; `clients` keeps that many of the rest, drawn by the
-    seed.
+    seed. With `large`, so many of them have at least `large_minimum` samples and the others fewer: those that
+    clients = large, minimum = large_minimum would draw by the same seed, and others to them.
     """
     if groups is None:
         raise AdafedError("partition.name = 'natural' needs data with natural owners: this set has none.")
@@ -178,8 +187,30 @@ def natural(groups: npt.ArrayLike | None, *, clients: int | None = None, minimum
             f"partition.clients = {clients}, but only {len(parts)} owners have "
             f"partition.minimum = {minimum} samples or more."
         )
-    chosen = np.sort(generator(seed).choice(len(parts), size=clients, replace=False))
-    return [parts[i] for i in chosen]
+    if large is None and large_minimum is None:
+        chosen = np.sort(generator(seed).choice(len(parts), size=clients, replace=False))
+        return [parts[i] for i in chosen]
+    return _large_and_others(parts, clients, large, large_minimum, generator(seed))
+
+
+def _large_and_others(
+    parts: list[Indices], clients: int, large: int | None, least: int | None, random: np.random.Generator
+) -> list[Indices]:
+    if large is None or least is None:
+        raise AdafedError("partition.large and partition.large_minimum go together: give both, or leave both out.")
+    _whole("large", large, least=1)
+    _whole("large_minimum", least, least=1)
+    kinds = [[i for i, part in enumerate(parts) if (len(part) >= least) == wanted] for wanted in (True, False)]
+    counts = (large, clients - large)
+    for kind, count, what in zip(kinds, counts, (f"{least} samples or more", "fewer"), strict=True):
+        if not 0 <= count <= len(kind):
+            raise AdafedError(
+                f"partition.large = {large} of partition.clients = {clients} asks for {count} owners with {what}; "
+                f"there are {len(kind)}."
+            )
+    both = zip(kinds, counts, strict=True)
+    chosen = [kind[k] for kind, count in both for k in random.choice(len(kind), size=count, replace=False)]
+    return [parts[i] for i in sorted(chosen)]
 
 
 def names() -> tuple[str, ...]:

@@ -4,6 +4,7 @@ The options stand in the configuration's [data] table beside those of the set it
 
 keep_classes   [36, 37] or {shirt = 6, pullover = 2}: only these, numbered anew in this order
 owner          "class": every class is the natural owner of its samples, by its name if it has one
+resize         32: images of 32 x 32, by the linear filter
 share          0.2: a fifth of the samples of every class (of every owner, where there are owners), train and test alike
 standardise    "pixel": every input less its mean over the training samples, divided by its deviation + 0.001;
                "channel": images, each channel less its mean over the training samples, divided by its deviation
@@ -17,11 +18,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
+import torch.nn.functional as F
 
 from adafed.data.base import Array, Dataset, Indices, Normalisation, sha256
 from adafed.errors import AdafedError
 
-KEYS = ("keep_classes", "owner", "share", "standardise")
+KEYS = ("keep_classes", "owner", "share", "resize", "standardise")
 SHARING = 107  # its stream of random numbers under a seed
 GUARD = 1e-3  # fair_flearn's, which keeps pixels that never change at 0
 IMAGES = 4096  # so many at a time, as the set may lie on disk
@@ -39,6 +42,8 @@ def selected(dataset: Dataset, options: Mapping[str, Any], *, seed: int) -> Data
         dataset = _owned_by_class(dataset, options["owner"], names)
     if "share" in options:
         dataset = _share(dataset, options["share"], seed)
+    if "resize" in options:
+        dataset = _resized(dataset, options["resize"])
     if "standardise" in options:
         dataset = _standardised(dataset, options["standardise"])
     return replace(dataset, checksum=sha256(dataset.checksum, told))
@@ -81,6 +86,20 @@ def _share(dataset: Dataset, share: object, seed: int) -> Dataset:
     places = np.arange(len(order)) - np.repeat(starts, counts)
     wanted: npt.NDArray[np.int64] = np.maximum(1, np.floor(counts * float(share) + 0.5)).astype(np.int64)
     return _rows(dataset, np.sort(order[places < np.repeat(wanted, counts)]))
+
+
+def _resized(dataset: Dataset, side: object) -> Dataset:
+    if isinstance(side, bool) or not isinstance(side, int) or not 1 <= side <= 4096:
+        raise AdafedError(f"data.resize = {side!r}; it must be a whole number from 1 to 4096, as in 32")
+    images = dataset.inputs
+    if images.dtype != np.uint8 or images.ndim != 4:
+        raise AdafedError(f"data.resize = {side} is for images; {dataset.name} has none, so leave it out")
+    found = np.empty((*images.shape[:2], side, side), np.uint8)
+    for start in range(0, len(images), IMAGES):
+        block = torch.from_numpy(np.array(images[start : start + IMAGES])).to(torch.float32)
+        larger = F.interpolate(block, size=(side, side), mode="bilinear", antialias=True)
+        found[start : start + IMAGES] = larger.round_().clamp_(0, 255).to(torch.uint8).numpy()
+    return replace(dataset, inputs=found)
 
 
 def _standardised(dataset: Dataset, how: object) -> Dataset:

@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+import numpy as np
 import torch
 
 from adafed.attacks import liars
@@ -17,6 +18,7 @@ from adafed.attacks.labels import FlippedFederation
 from adafed.client_rules.base import Told
 from adafed.config.sections import Config
 from adafed.data.base import Federation, Split
+from adafed.data.framed import FramedFederation
 from adafed.data.noise import NoisyFederation
 from adafed.data.sources import open_federation
 from adafed.engines.built_model import fitted
@@ -26,7 +28,8 @@ from adafed.errors import AdafedError
 from adafed.rounds.cohort import largest_cohort
 from adafed.rounds.loop import Part
 from adafed.rounds.records import Scores
-from adafed.training.local import LocalTrainer, LocalTraining, Samples
+from adafed.training.augmented import Augmentation, augmented
+from adafed.training.local import Assignment, LocalTrainer, LocalTraining, Samples
 from adafed.training.measuring import Measured, measure, summaries
 from adafed.training.stacked import group_size, train_together
 
@@ -39,7 +42,10 @@ class Station:
     def __init__(self, config: Config, federation: Federation | None = None) -> None:
         seeds = config.derived_seeds()
         self.config = config
-        self.federation = open_from(config) if federation is None else made_wrong(config, federation)
+        self.federation = open_from(config) if federation is None else adapted(config, federation)
+        self.augmentation = None if config.augment is None else Augmentation(**config.augment.model_dump())
+        if self.augmentation is not None:
+            self.augmentation.require_images(self.federation.input_shape)
         self.device = _device(config.run.device)
         self.model = fitted(config, self.federation, self.device)
         self.initial = self.model.vector.clone().cpu()
@@ -54,7 +60,8 @@ class Station:
         )
         self.trainer = LocalTrainer(self.model, self.how)
         self.visiting = Visiting(config.parts.client_rules, self.model, self.trainer, self.initial)
-        self.group = group_size(local.together, self.model) if self.visiting.stacks else 1
+        alike = self.visiting.stacks and self.augmentation is None
+        self.group = group_size(local.together, self.model) if alike else 1
         self._cache: OrderedDict[tuple[int, Part], Samples] = OrderedDict()
         self._cached = 0
         clients = len(self.federation.ids)
@@ -103,8 +110,9 @@ class Station:
             data = [self._samples(client, unit.part) for client in unit.clients]
         if unit.personal:
             measured: list[Measured | None] = []
-            for samples, kept in zip(data, unit.kept, strict=True):
-                self.model.receive(self.visiting.personal_model(kept).to(self.device))
+            for k, samples in enumerate(data):
+                own = self._last_model(unit, k, parameters) if unit.last else self.visiting.personal_model(unit.kept[k])
+                self.model.receive(own.to(self.device))
                 measured += self._measured([samples])
         else:
             self.model.receive(parameters[: self.visiting.numbers])
@@ -113,6 +121,14 @@ class Station:
             Scores(client, len(samples), means.loss if means else None, means.accuracy if means else None)
             for client, samples, means in zip(unit.clients, data, measured, strict=True)
         ]
+
+    def _last_model(self, unit: MeasureUnit, k: int, parameters: torch.Tensor) -> torch.Tensor:
+        """Made in the round after the last, so to say: at the last one's rate, with batches of its own."""
+        rounds, local = self.config.rounds, self.config.local
+        work = Assignment(unit.clients[k], rounds + 1, local.rate(rounds))
+        (data,) = self._trained_on(unit.clients[k : k + 1], unit.orders[k : k + 1])
+        received = parameters[: self.visiting.numbers].to(self.device)
+        return self.visiting.last_model(work, data, received, unit.kept[k], unit.orders[k])
 
     def ask(self, unit: AskUnit, parameters: torch.Tensor) -> Told:
         """What the client rule of that name answers, with the global model."""
@@ -152,22 +168,30 @@ class Station:
         if key in self._cache:
             self._cache.move_to_end(key)
             return self._cache[key]
-        split: Split = getattr(self.federation.client(client), part)
-        samples = Samples(
-            self.federation.normalisation(split.inputs).to(self.device),
-            torch.from_numpy(split.targets.copy()).to(self.device),
-        )
+        samples = self._prepared(client, part)
         if part != "train" and not self._all_fit:
             return samples  # everyone is measured in turn: it would be gone before it is asked for again
         self._cache[key] = samples
-        self._cached += _bytes(samples)
+        self._cached += samples.nbytes
         while len(self._cache) > 1 and (
             self._cached > self.config.run.cache_mb * 2**20
             or (len(self._cache) > self._worth_keeping and not self._all_fit)
         ):
             _, oldest = self._cache.popitem(last=False)
-            self._cached -= _bytes(oldest)
+            self._cached -= oldest.nbytes
         return samples
+
+    def _prepared(self, client: int, part: Part) -> Samples:
+        federation, how = self.federation, self.augmentation if part == "train" else None
+        if how is not None and isinstance(federation, FramedFederation):
+            federation = federation.federation  # whose images are whole
+        split: Split = getattr(federation.client(client), part)
+        inputs = federation.normalisation(split.inputs).to(self.device)
+        targets = torch.from_numpy(split.targets.copy()).to(self.device)
+        if how is None:
+            return Samples(inputs, targets)
+        black = federation.normalisation(np.zeros((1, inputs.shape[1], 1, 1), split.inputs.dtype)).to(self.device)
+        return augmented(how, inputs, black, targets)
 
 
 def _device(name: str) -> torch.device:
@@ -179,27 +203,24 @@ def _device(name: str) -> torch.device:
     return device
 
 
-def _bytes(samples: Samples) -> int:
-    return samples.inputs.nbytes + samples.targets.nbytes
-
-
 def open_from(config: Config) -> Federation:
     """The federation a configuration asks for."""
     partition = None if config.partition is None else config.partition.model_dump()
     seed = config.derived_seeds().data
-    return made_wrong(
-        config, open_federation(config.data.model_dump(), partition, config.split.model_dump(), seed=seed)
-    )
+    return adapted(config, open_federation(config.data.model_dump(), partition, config.split.model_dump(), seed=seed))
 
 
-def made_wrong(config: Config, federation: Federation) -> Federation:
-    """With wrong labels, if the configuration asks for them: noise, and the flipped ones of liars."""
-    if config.noise is not None:
-        how = config.noise
-        federation = NoisyFederation(federation, clients=how.clients, level=how.level, seed=config.derived_seeds().data)
+def adapted(config: Config, federation: Federation) -> Federation:
+    """With wrong labels (noise, and the flipped ones of liars), and with the middle of each image, if the configuration
+    asks for them."""
+    how = config.noise
+    if how is not None:
+        seed = config.derived_seeds().data
+        federation = NoisyFederation(federation, clients=how.clients, level=how.level, seed=seed)
     if any(lie.in_data for lie in config.parts.lies):
         federation = FlippedFederation(federation, liars_of(config, federation.ids))
-    return federation
+    crop = None if config.augment is None else config.augment.crop
+    return federation if crop is None else FramedFederation(federation, crop)
 
 
 def liars_of(config: Config, ids: Sequence[str]) -> frozenset[int]:

@@ -40,13 +40,15 @@ class TrainUnit:
 @dataclass(frozen=True)
 class MeasureUnit:
     """Clients whose samples of one part are measured in one go, with the global model or, `personal`, each with its
-    own, which is found among what it keeps."""
+    own, which is found among what it keeps; `last`: after a last time to personalise, whose result goes to the target
+    of `kept`."""
 
     clients: tuple[int, ...]
     part: Part
     personal: bool = False
     kept: tuple[KeptFile, ...] = ()
     orders: tuple[RuleOrders, ...] = ()
+    last: bool = False
 
 
 @dataclass(frozen=True)

@@ -83,6 +83,7 @@ class Visiting:
         orders: RuleOrders,
     ) -> tuple[int, float, dict[str, Told]]:  # fmt: skip
         """One client trained: its row written, what it keeps saved. Steps, running loss, and what it tells."""
+        data = data.visited(self.trainer.how.seed, work)
         visits = self._prepared(work, data, received, read(kept, self.rules) if kept else {}, orders)
         theta = received[: self.numbers]
         steps, running = self.trainer.train(theta, data, work, _objective(visits))
@@ -106,18 +107,33 @@ class Visiting:
 
     def personal_model(self, kept: KeptFile) -> torch.Tensor:
         rule = next(rule for rule in self.rules if rule.personalises)
-        return rule.personal_model(rule.own(read(kept, self.rules)), self.initial)
+        return rule.personal_model(rule.own(read(kept, [rule])), self.initial)
+
+    def last_model(
+        self, work: Assignment, data: Samples, received: torch.Tensor, kept: KeptFile, orders: RuleOrders
+    ) -> torch.Tensor:
+        """A client's own model after the last round. Rules that hear from the server or keep something of their own
+        have nothing to say in it."""
+        data = data.visited(self.trainer.how.seed, work)
+        rules = [rule for rule in self.rules if rule.personalises or not (rule.keeps or rule.receives)]
+        visits = self._prepared(work, data, received, read(kept, self.rules), orders, rules)
+        rule, visit = next(own for own in visits if own.rule.personalises)
+        made = rule.at_last(visit)
+        if made is not None and kept.target is not None:
+            save_tensors(Path(kept.target), {name: one.cpu() for name, one in rule.named(made).items()})
+        return rule.personal_model(visit.kept if made is None else made, self.initial)
 
     def _prepared(
-        self, work: Assignment, data: Samples, received: torch.Tensor, kept: Tensors, orders: RuleOrders
-    ) -> list[_Own]:
+        self, work: Assignment, data: Samples, received: torch.Tensor, kept: Tensors, orders: RuleOrders,
+        rules: Sequence[ClientRule] | None = None,
+    ) -> list[_Own]:  # fmt: skip
         theta, device = received[: self.numbers], received.device
         found: list[_Own] = []
 
         def again() -> BatchGradients | None:
             return _objective(found).gradients
 
-        for rule in self.rules:
+        for rule in self.rules if rules is None else rules:
             own = {name: one.to(device) for name, one in rule.own(kept).items()}
             visit = Visit(
                 self.model, theta, self.initial.to(device), data, work, self.trainer, orders.get(rule.name, {}), own,

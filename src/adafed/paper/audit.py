@@ -32,6 +32,28 @@ def audit() -> Findings:
     return found
 
 
+SMALLER_IS_BETTER = ("std", "angle", "kl")
+PLACES = {"bold": 1, "underlined": 2}
+
+
+def misplaced() -> list[tuple[str, str, str, str, int]]:
+    """Numbers in bold that are not the best of their column, or underlined and not the second best, and numbers of
+    these two places that are not marked so, where their column has marks: table, method, metric, mark (or ""), place.
+    Equal numbers share the better place."""
+    found = []
+    for name in tables():
+        printed = table(name)
+        for metric in printed.columns:
+            column = {method: printed.rows[method][metric] for method in printed.methods}
+            marked = {method: printed.marks.get(method, {}).get(metric, "") for method in column}
+            for method, number in column.items() if any(marked.values()) else ():
+                better = [n < number if metric in SMALLER_IS_BETTER else n > number for n in column.values()]
+                place, mark = 1 + sum(better), marked[method]
+                if PLACES.get(mark, place) != place or (not mark and place <= 2):
+                    found.append((name, method, metric, mark, place))
+    return found
+
+
 def _row(printed: PrintedTable, method: str) -> Iterator[tuple[tuple[str, ...], str]]:
     row = {metric: float(number) for metric, number in printed.rows[method].items()}
     # Half a unit of the last printed digit for each of the numbers that meet in a bound, at most four of them.

@@ -42,6 +42,9 @@ class PrintedTable:
     columns: tuple[str, ...]
     rows: Mapping[str, Mapping[str, Decimal]]  # method -> metric -> the number with the digits it was printed with
     flags: Mapping[str, Mapping[str, str]]  # method -> metric -> why it cannot be relied on
+    marks: Mapping[
+        str, Mapping[str, str]
+    ]  # method -> metric -> "bold", said to be the best, or "underlined", the second
 
     @property
     def methods(self) -> tuple[str, ...]:
@@ -122,6 +125,7 @@ def _tables() -> Mapping[str, PrintedTable]:
                 for method, row in entry["rows"].items()
             },
             flags=document["flags"].get(name, {}),
+            marks=document["marks"].get(name, {}),
         )
     return MappingProxyType(found)
 

@@ -35,8 +35,14 @@ def _options(registry: Registry[Any], name: str) -> str:
     return ", ".join(o.key if o.default is REQUIRED else f"{o.key}={o.default!r}" for o in found) or "none"
 
 
+def _published(registry: Registry[Any]) -> Listing:
+    """With who published each."""
+    heads, rows = _registered(registry)
+    return (*heads, "source"), [(*row, registry.entry(row[0]).source) for row in rows]
+
+
 def _rules() -> Listing:
-    heads, rows = _registered(RULES)
+    heads, rows = _published(RULES)
     needs = [", ".join(sorted(RULES.make(row[0]).needs)) or "nothing" for row in rows]
     return (*heads, "needs"), [(*row, need) for row, need in zip(rows, needs, strict=True)]
 
@@ -76,7 +82,7 @@ def _experiments() -> Listing:
 
 SUBJECTS: dict[str, Callable[[], Listing]] = {
     "rules": _rules,
-    "client-rules": lambda: _registered(CLIENT_RULES),
+    "client-rules": lambda: _published(CLIENT_RULES),
     "guards": lambda: _registered(GUARDS),
     "lies": lambda: _registered(LIES),
     "optimizers": lambda: _registered(OPTIMIZERS),

@@ -1,4 +1,4 @@
-"""Tables of results: on the terminal, in Markdown, in LaTeX, as CSV; the best and second best of a column marked.
+"""Tables of results: on the terminal, in Markdown, in LaTeX, as CSV, in HTML; a column's best and second best marked.
 
 A cell is a mean over seeds with its standard deviation. Personalised methods serve every client its own model, so they
 carry a mark and do not compete for the best.
@@ -11,6 +11,7 @@ import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from html import escape
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table as RichTable
@@ -109,7 +110,7 @@ class Table:
     def _label(self, row: Row) -> str:
         return f"{row.label} *" if row.personalised else row.label
 
-    def _notes(self) -> list[str]:
+    def remarks(self) -> list[str]:
         notes = list(self.notes)
         if any(row.personalised for row in self.rows):
             notes.append("* personalised: every client is measured with its own model")
@@ -121,7 +122,7 @@ class Table:
             title=self.title or None,
             title_justify="left",
             title_style="bold",
-            caption="\n".join(self._notes()) or None,
+            caption="\n".join(self.remarks()) or None,
             caption_justify="left",
             box=SIMPLE_HEAD,
             pad_edge=False,
@@ -146,8 +147,8 @@ class Table:
         ]
         for i, (row, texts) in enumerate(zip(self.rows, self._texts(" ± "), strict=True)):
             cells = [marks.get(ranks[c].get(i, 0), "{}").format(text) for c, text in enumerate(texts)]
-            lines.append("| " + " | ".join([self._label(row).replace("|", "\\|"), *cells]) + " |")
-        notes = [f"\n{note}" for note in self._notes()]
+            lines.append("| " + " | ".join([_marked_down(self._label(row)), *cells]) + " |")
+        notes = [f"\n{note}" for note in self.remarks()]
         title = [f"**{self.title}**\n"] if self.title else []
         return "\n".join([*title, *lines, *notes]) + "\n"
 
@@ -166,7 +167,7 @@ class Table:
             cells = [marks.get(ranks[c].get(i, 0), "%s") % text for c, text in enumerate(texts)]
             lines.append(" & ".join([_escaped(self._label(row)), *cells]) + " \\\\")
         lines += ["\\bottomrule", "\\end{tabular}"]
-        return "\n".join([*(f"% {note}" for note in [self.title, *self._notes()] if note), *lines]) + "\n"
+        return "\n".join([*(f"% {note}" for note in [self.title, *self.remarks()] if note), *lines]) + "\n"
 
     def csv(self) -> str:
         """All digits, with the spread and the number of seeds in columns of their own."""
@@ -185,9 +186,38 @@ class Table:
             writer.writerow([row.label, "yes" if row.personalised else "no", seeds, *numbers])
         return out.getvalue()
 
+    def html(self, name: str = "") -> str:
+        """Rows can be sorted by `data-value`; `name` is the class. Title and notes are left to the page."""
+        ranks = [self.ranks(i) for i in range(len(self.columns))]
+        words = {1: "best", 2: "second"}
+        heads = "".join(f'<th scope="col">{_lowered(column.label)}</th>' for column in self.columns)
+        lines = []
+        for i, (row, texts) in enumerate(zip(self.rows, self._texts(" ± "), strict=True)):
+            cells = []
+            for c, (text, cell) in enumerate(zip(texts, row.cells, strict=True)):
+                mean, rank = "" if cell.mean is None else f' data-value="{cell.mean!r}"', words.get(ranks[c].get(i, 0))
+                marked = f'<td{mean} class="{rank}">' if rank else f"<td{mean}>"
+                cells.append(f"{marked}{escape(text)}</td>")
+            label = escape(self._label(row))
+            lines.append(f'<tr><th scope="row" data-method="{escape(row.label)}">{label}</th>{"".join(cells)}</tr>')
+        return (
+            f'<table class="{escape(name)}"><thead><tr><th scope="col">{escape(self.head)}</th>{heads}</tr></thead>'
+            f"<tbody>{''.join(lines)}</tbody></table>"
+        )
+
     def rendered(self, form: str) -> str:
         """`form` is markdown, latex or csv."""
         return {"markdown": self.markdown, "latex": self.latex, "csv": self.csv}[form]()
+
+
+def _lowered(label: str) -> str:
+    """A label in HTML, its index below the line."""
+    return escape(label).replace("σ_a", "σ<sub>a</sub>")
+
+
+def _marked_down(text: str) -> str:
+    """A name as text in Markdown, which takes angle brackets for HTML."""
+    return text.replace("|", "\\|").replace("<", "&lt;")
 
 
 def _escaped(text: str) -> str:

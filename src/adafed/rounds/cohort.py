@@ -1,11 +1,14 @@
 """Who takes part in a round: line 3 of Algorithm 1, with dropouts, stragglers and clients that join later.
 
-All of it depends on the sampling seed and the round alone, so two rules with one seed see the same cohorts.
+All of it depends on the sampling seed and the round alone, so two rules with one seed see the same cohorts; unless
+clients are drawn by their losses, which depend on the model and so on the rule.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +18,9 @@ from adafed.errors import AdafedError
 from adafed.randomness import round_generator
 
 CHOOSING, FAILING = 1, 2
+Clients = npt.NDArray[np.int64]
+NO_LOSSES: Mapping[int, float] = MappingProxyType({})
+SMALLEST_WEIGHT = 1e-6  # of the largest
 
 
 @dataclass(frozen=True)
@@ -48,10 +54,16 @@ class Sampler:
         """The largest cohort there can be."""
         return largest_cohort(self.section, len(self.sizes))
 
-    def cohort(self, round: int) -> Cohort:
-        return self.among(round, np.arange(len(self.sizes)))
+    @property
+    def by_loss(self) -> bool:
+        """Whether the losses that clients have told decide who is drawn."""
+        return self.section.sampling in ("loss", "power-of-choice")
 
-    def among(self, round: int, clients: npt.NDArray[np.int64]) -> Cohort:
+    def cohort(self, round: int, losses: Mapping[int, float] = NO_LOSSES) -> Cohort:
+        """`losses` are the last that each client told, where they matter."""
+        return self.among(round, np.arange(len(self.sizes)), losses)
+
+    def among(self, round: int, clients: npt.NDArray[np.int64], losses: Mapping[int, float] = NO_LOSSES) -> Cohort:
         """A cohort of the usual size, or all of these clients if they are fewer."""
         here = self.joined(round, clients)
         count = self._count(len(here))
@@ -61,9 +73,35 @@ class Sampler:
         elif self.section.sampling == "size":
             sizes = self.sizes[here].astype(np.float64)
             chosen = random.choice(here, size=count, replace=False, p=sizes / sizes.sum())
+        elif self.section.sampling == "loss":
+            chosen = self._by_loss(random, here, count, losses)
+        elif self.section.sampling == "power-of-choice":
+            chosen = self._by_choice(random, here, count, losses)
         else:
             chosen = random.choice(here, size=count, replace=False)
         return self.these(round, chosen)
+
+    def _by_loss(self, random: np.random.Generator, here: Clients, count: int, losses: Mapping[int, float]) -> Clients:
+        """Those who have told nothing yet first; the others in proportion to a power of what they told last."""
+        told = np.array([losses.get(int(client), np.nan) for client in here])
+        unseen, seen = here[np.isnan(told)], here[~np.isnan(told)]
+        if len(unseen) >= count:
+            return random.choice(unseen, size=count, replace=False)
+        known = np.abs(told[~np.isnan(told)])
+        weights = (known / max(float(known.max(initial=0.0)), 1e-300)) ** self.section.power
+        weights = np.maximum(weights, SMALLEST_WEIGHT)  # nobody is out for good
+        drawn = random.choice(seen, size=count - len(unseen), replace=False, p=weights / weights.sum())
+        return np.append(unseen, drawn)
+
+    def _by_choice(
+        self, random: np.random.Generator, here: Clients, count: int, losses: Mapping[int, float]
+    ) -> Clients:
+        """Power-of-choice (Cho et al. 2020): of candidates drawn by size, those with the largest losses."""
+        number = min(max(self.section.candidates or 2 * count, count), len(here))
+        sizes = self.sizes[here].astype(np.float64)
+        drawn = random.choice(here, size=number, replace=False, p=sizes / sizes.sum())
+        told = np.array([losses.get(int(client), np.inf) for client in drawn])  # unseen ones first
+        return drawn[np.argsort(-told, kind="stable")[:count]]
 
     def joined(self, round: int, clients: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Those of them who are there in this round."""

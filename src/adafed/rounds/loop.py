@@ -47,12 +47,14 @@ class Asked:
 @dataclass(frozen=True)
 class Wanted:
     """A model on one part of some clients' data: the global one, or everyone's own. Training samples are measured as
-    the last training had them."""
+    the last training had them. After the last round clients may make their own model anew (`last`), under `orders`."""
 
     clients: tuple[int, ...]
     part: Part
     personal: bool = False
     as_trained: bool = False
+    last: bool = False
+    orders: tuple[Mapping[str, Orders], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -170,7 +172,7 @@ class Loop:
         """The record with rho_t and the evaluations, where they are due: one phase for both."""
         stepped = [Wanted(tuple(reply.client for reply in collected.replies), "train", as_trained=True)]
         stepped = stepped if collected.replies and self._due(self.improvement_every, t) else []
-        wanted = self._evaluations() if self._due(self.every, t) else []
+        wanted = self._evaluations(t) if self._due(self.every, t) else []
         if not stepped and not wanted:
             return record
         found = self.engine.measure([*stepped, *wanted], self.state)
@@ -184,12 +186,16 @@ class Loop:
         ]
         return replace(record, evaluations=tuple(evaluations))
 
-    def _evaluations(self) -> list[Wanted]:
+    def _evaluations(self, t: int) -> list[Wanted]:
         """Everybody's, not a sample's: fairness is about all clients."""
         everyone = tuple(range(len(self.sampler.sizes)))
         parts: tuple[Part, ...] = ("test", "validation") if self.config.split.validation > 0 else ("test",)
-        models = (False, True) if self.config.personalised else (False,)
-        return [Wanted(everyone, part, personal) for personal in models for part in parts]
+        wanted = [Wanted(everyone, part) for part in parts]
+        if self.config.personalised:
+            last = t == self.config.rounds
+            orders = tuple(self.half.orders(self.state, t, everyone)) if last else ()
+            wanted += [Wanted(everyone, part, personal=True, last=last, orders=orders) for part in parts]
+        return wanted
 
 
 class _Clock:

@@ -7,7 +7,7 @@ An engine says whom the server asks and what it tells them (`cohort`, `orders`),
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -23,6 +23,8 @@ from adafed.rounds.plans import Ruled, broadcast, orders, ruled_by, summed, take
 from adafed.rounds.records import Participant, RoundRecord
 from adafed.rounds.replies import ACCURACY, AFTER, LOSS, LOSSES, RUNNING, Reply
 from adafed.server.aggregate import Aggregate, RuleState, aggregate
+from adafed.server.memory import NOBODY, Remember
+from adafed.server.row_files import RowStore
 from adafed.server.state import Server, ServerState
 from adafed.server_rules import Rule
 from adafed.server_rules.guards import Guard
@@ -56,11 +58,14 @@ class ServerHalf:
     federation: int | None = None  # how many clients there are in all
     client_rules: tuple[Ruled, ...] = ()
     guards: tuple[Guard, ...] = ()
+    remember: Remember = field(default_factory=Remember)
+    by_loss: bool = False  # whether the losses that clients tell decide who is drawn next
 
     @classmethod
-    def of(cls, config: Config, ids: Sequence[str]) -> ServerHalf:
-        """Of an experiment, with the clients called so."""
-        parts = config.parts
+    def of(cls, config: Config, ids: Sequence[str], store: RowStore | None = None) -> ServerHalf:
+        """Of an experiment, with the clients called so; what is remembered of them lies in `store`."""
+        parts, section = config.parts, config.memory
+        store = store or RowStore(section.storage, section.budget_mb * 2**20)
         ruled = ruled_by(parts.client_rules, Setting(len(ids), config.rounds, config.derived_seeds().sampling))
         return cls(
             Server(parts.rule, parts.optimizer, parts.schedule, config.server.rate),
@@ -70,6 +75,8 @@ class ServerHalf:
             federation=len(ids),
             client_rules=ruled,
             guards=parts.guards,
+            remember=Remember(section.rounds, section.discount, section.most, store),
+            by_loss=config.cohort.sampling in ("loss", "power-of-choice"),
         )
 
     @property
@@ -80,7 +87,7 @@ class ServerHalf:
     def needed_numbers(self) -> list[str]:
         """Of a reply's numbers, those without which it is of no use."""
         keys = {"losses": LOSSES[self.told], "accuracies": ACCURACY}
-        return [key for need, key in keys.items() if need in self.needs]
+        return [key for need, key in keys.items() if need in self.needs or (need == "losses" and self.by_loss)]
 
     # Before a round
 
@@ -106,9 +113,12 @@ class ServerHalf:
                         f"at most {most}, which Plan.largest tells"
                     )
                 return sampler.these(round, sampler.joined(round, draw.clients)) if draw.all else sampler.among(
-                    round, draw.clients
+                    round, draw.clients, self._last_losses(state)
                 )  # fmt: skip
-        return sampler.cohort(round)
+        return sampler.cohort(round, self._last_losses(state))
+
+    def _last_losses(self, state: ServerState) -> dict[int, float]:
+        return {int(client): loss for client, loss in state.losses.items()}
 
     def orders(self, state: ServerState, round: int, clients: Sequence[int]) -> list[dict[str, Orders]]:
         """What the server tells each of these clients alone, by client rule."""
@@ -149,6 +159,8 @@ class ServerHalf:
         next_state = replace(next_state, known=known)
         if any(one.rule.keeps for one in self.client_rules):
             next_state = replace(next_state, kept=state.kept | self._kept(round, replies, outcome))
+        if self.by_loss:
+            next_state = replace(next_state, losses=state.losses | self._losses(replies, outcome))
         next_state = self._learned(next_state, round, replies, ask)
         record = self._record(next_state, round, replies, missing, outcome, skipped, dropped)
         return Concluded(next_state, record, outcome)
@@ -165,7 +177,8 @@ class ServerHalf:
         # What another rule left is no state of this one.
         rule_state = state.rule_state
         if rule_state is not None and round > 1 and self.rule(round - 1) != rule:
-            rule_state = RuleState(rule.initial_state(), guards=rule_state.guards)
+            known = rule_state.known if self.remember.horizon else NOBODY
+            rule_state = RuleState(rule.initial_state(), known, rule_state.guards)
         good = [reply for k, reply in enumerate(replies) if k not in dropped]
         if not good:
             told = "; ".join(f"client {self.name_of(replies[k].client)}: {why}" for k, why in dropped.items())
@@ -188,6 +201,7 @@ class ServerHalf:
                 federation=self.federation,
                 state=rule_state,
                 guards=self.guards,
+                memory=self.remember,
             )
         except NoClientLeft as error:
             return None, str(error)
@@ -198,6 +212,11 @@ class ServerHalf:
         what it kept before, so that both sides speak of the same."""
         adding = any(one.rule.sums for one in self.client_rules)
         return {str(replies[k].client): round for k in (taken(outcome) if adding else range(len(replies)))}
+
+    def _losses(self, replies: Sequence[Reply], outcome: Aggregate | None) -> dict[str, float]:
+        """What those told who were not dropped."""
+        told = {str(replies[k].client): replies[k].number(LOSSES[self.told]) for k in taken(outcome)}
+        return {client: loss for client, loss in told.items() if loss is not None}
 
     def _learned(self, state: ServerState, round: int, replies: Sequence[Reply], ask: RuleAsk) -> ServerState:
         for one in self.client_rules:

@@ -2,9 +2,11 @@
 
     config.toml        the configuration, complete
     run.json           the directory's format, versions, seeds, data checksum, how many clients are trained together
+    labels.json        how many training samples of each label every client holds, where that is known
     rounds.sqlite      a row a round, a row a participant, a row a client and evaluation
     checkpoints/       the last two states of the server, safetensors
     clients/           what each client keeps between rounds (Ditto's models, SCAFFOLD's controls), a file each
+    memory.rows        the updates that the server remembers, where it does; the checkpoints say whose is where
     model.safetensors  the final global model, by parameter name
 
 A round's rows are committed first and its checkpoint renamed into place last. Whatever lies beyond the newest
@@ -24,22 +26,28 @@ from typing import IO, Any
 
 from adafed.config.sections import Config, load_config
 from adafed.data.base import Federation
+from adafed.data.labels import label_counts
 from adafed.errors import AdafedError
 from adafed.files import full_disk_in_a_sentence, save_tensors, write_whole
 from adafed.rounds.records import RoundRecord
 from adafed.runs.checkpoints import Checkpoints
 from adafed.runs.store import Store
+from adafed.runs.tracking import Tracking, tracking
+from adafed.server.row_files import RowStore
 from adafed.server.state import ServerState
 from adafed.training.flat_module import FlatModule
 
 FORMAT = 1  # of the directory: what lies where. The tables have a version of their own, in `schema.py`.
 DURABLE_EVERY = 30.0  # seconds between checkpoints that wait for the disk
 # Sections and keys that a resumed run may set anew. Where the data lie does not count: their checksum does.
-FREE_TO_CHANGE = ("run", "rounds", "data.dir", "data.verify")
+FREE_TO_CHANGE = ("run", "track", "rounds", "data.dir", "data.verify")
 OWN = ("config.toml", "rounds.sqlite", "model.safetensors")  # files a new run would take the place of
+LABELS, MEMORY = "labels.json", "memory.rows"
 CLIENTS, BEFORE = "clients", "personal"  # the folder of what clients keep, and its name in version 0.1
 KEPT = re.compile(r"\d+-\d+\.safetensors")
-PARTIAL = re.compile(r"\.(run\.json|config\.toml|(model|round-\d+|\d+-\d+)\.safetensors)\.\d+\.partial")
+PARTIAL = re.compile(
+    r"\.((run|labels|track)\.json|report\.html|config\.toml|(model|round-\d+|\d+-\d+|last-\d+)\.safetensors)\.\d+\.partial"
+)
 
 
 class RunDirectory:
@@ -53,7 +61,10 @@ class RunDirectory:
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
         self._checkpoints: Checkpoints | None = None
         self._clients = path / CLIENTS if path else None
+        section = config.memory
+        self.rows = RowStore(section.storage, section.budget_mb * 2**20, path / MEMORY if path else None)
         self._named: dict[str, int] = {}  # the clients' files that the newest checkpoint names
+        self._track = Tracking({})
         self._superseded: list[Path] = []  # and those that only the one before it does
 
     @classmethod
@@ -67,7 +78,7 @@ class RunDirectory:
                 directory._scratch = tempfile.TemporaryDirectory(prefix="adafed-")
                 directory._clients = Path(directory._scratch.name)
             return directory
-        directory._checkpoints = Checkpoints(directory.path / "checkpoints", DURABLE_EVERY)
+        directory._checkpoints = Checkpoints(directory.path / "checkpoints", DURABLE_EVERY, directory.rows)
         directory._take_lock()
         try:
             with full_disk_in_a_sentence(directory.path):
@@ -75,6 +86,7 @@ class RunDirectory:
                     (directory.path / BEFORE).rename(directory.path / CLIENTS)
                 (directory.path / CLIENTS).mkdir(exist_ok=True)
             directory._describe(federation, grouped, engine)
+            directory._note_labels(federation)
             directory.store = Store(directory.path / "rounds.sqlite")
         except BaseException:
             directory.close()
@@ -87,21 +99,30 @@ class RunDirectory:
         The configuration is written here, when all that could speak against going on has been looked at.
         """
         if self.path is None:
+            self._track = tracking(self.config, None, 0)
             return None
         assert self.store is not None
         assert self._checkpoints is not None
         state = self._checkpoints.newest()
         self._require_rows(state.round if state else 0)
+        if state and state.round < self.config.rounds:
+            self._note_resumed(state.round)
         write_whole(self.path / "config.toml", self.config.completed().to_toml().encode(), durable=True)
         self.store.forget_after(state.round if state else 0)
         self._sweep(state)
         self._named = state.kept if state else {}
+        self._track = tracking(self.config, self.path, state.round if state else 0)
         return state
 
     def kept(self, client: int, round: int) -> Path:
         """What a client keeps as of a round. Each round writes a new file, so a killed one leaves the old."""
         assert self._clients is not None
         return self._clients / f"{client}-{round}.safetensors"
+
+    def last_model(self, client: int) -> Path:
+        """A client's own model after the last round, where it made one then."""
+        assert self._clients is not None
+        return self._clients / f"last-{client}.safetensors"
 
     def save(self, record: RoundRecord, state: ServerState) -> None:
         """Rows first, checkpoint last."""
@@ -112,9 +133,11 @@ class RunDirectory:
             self._checkpoints.add(state)
         if self._clients is not None and self.config.keeps:
             self._drop_old_kept(state)
+        self._track.add(record)
 
     def finish(self, model: FlatModule, state: ServerState) -> None:
         """The final model under its parameters' names, for whoever wants to use it."""
+        self._track.close()
         if self.path is None:
             return
         self._forget_superseded()
@@ -123,12 +146,14 @@ class RunDirectory:
         save_tensors(self.path / "model.safetensors", tensors, {"round": str(state.round)}, durable=True)
 
     def close(self) -> None:
+        self._track.close(whole=False)
         if self.store is not None:
             self.store.close()
             self.store = None
         if self._lock is not None:
             self._lock.close()
             self._lock = None
+        self.rows.close()
         if self._scratch is not None:
             self._scratch.cleanup()
 
@@ -165,6 +190,27 @@ class RunDirectory:
         else:
             told = {"format": FORMAT} | facts | {"versions": _versions()}
             write_whole(described, json.dumps(told, indent=2).encode(), durable=True)
+
+    def _note_labels(self, federation: Federation) -> None:
+        assert self.path is not None
+        if (self.path / LABELS).exists():
+            return
+        try:
+            counts = label_counts(federation)
+        except AdafedError:  # a client that cannot be read: whoever trains it will say so
+            return
+        if counts is None:
+            return
+        content = {"format": 1, "part": "train", "labels": counts}
+        write_whole(self.path / LABELS, json.dumps(content, separators=(",", ":")).encode())
+
+    def _note_resumed(self, round: int) -> None:
+        """After which rounds the run was taken up again, for whoever judges it later."""
+        assert self.path is not None
+        facts = _facts(self.path / "run.json")
+        before = facts.get("resumed", [])
+        told = facts | {"resumed": [*(before if isinstance(before, list) else []), round]}
+        write_whole(self.path / "run.json", json.dumps(told, indent=2).encode(), durable=True)
 
     def _require_same_facts(self, before: dict[str, Any], now: dict[str, Any]) -> None:
         """Nothing may have changed that the bits depend on."""

@@ -101,7 +101,7 @@ class Store:
             f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", [[_finite(v) for v in row] for row in rows]
         )
 
-    def _select(self, table: str, columns: Sequence[str], rest: str, *values: int) -> list[tuple[Any, ...]]:
+    def _select(self, table: str, columns: Sequence[str], rest: str, *values: int | str) -> list[tuple[Any, ...]]:
         with self._told():
             return self._db.execute(f"{selected(self._db, table, columns)} {rest}", values).fetchall()
 

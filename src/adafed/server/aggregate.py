@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -19,6 +19,8 @@ from adafed.algebra.gram import ZERO
 from adafed.algebra.rows import Rows, Updates
 from adafed.algebra.weighted_sum import weighted_sum_and_norm
 from adafed.errors import AdafedError, NoClientLeft
+from adafed.server.everyone import Everyone, next_memory
+from adafed.server.memory import NOBODY, Memory, Remember
 from adafed.server.remaining import Remaining
 from adafed.server_rules.base import Answer, Facts, Need, Numbers, Rule, Vector
 from adafed.server_rules.guards import Guard, LookingBack, Step, resolved
@@ -29,16 +31,23 @@ Values = Sequence[float | None] | np.ndarray[Any, Any] | torch.Tensor
 
 @dataclass(frozen=True)
 class RuleState:
-    """What a rule carries from round to round: JSON-able numbers and, for rules that look back, remembered updates.
-
-    `memory[i]` names the client and the round of `vectors[i]`. `guards` are the numbers of guards that look back, by
-    place in the chain and name.
-    """
+    """What is carried from round to round: the rule's JSON-able numbers, the updates that are remembered, and the
+    numbers of guards that look back, by place in the chain and name."""
 
     numbers: Numbers = field(default_factory=dict)
-    memory: tuple[tuple[str, int], ...] = ()
-    vectors: torch.Tensor | None = None
+    known: Memory = NOBODY
     guards: dict[str, Numbers] = field(default_factory=dict)
+
+    @property
+    def memory(self) -> tuple[tuple[str, int], ...]:
+        """The client and the round of each remembered update."""
+        return self.known.names
+
+    @property
+    def vectors(self) -> torch.Tensor | None:
+        """The remembered updates, one below the other: a copy."""
+        rows = [row if isinstance(row, torch.Tensor) else row.tensor() for row in self.known.rows]
+        return torch.stack(rows) if rows else None
 
 
 @dataclass(frozen=True)
@@ -73,13 +82,15 @@ class Diagnostics:
 class Aggregate:
     """The outcome of a round: new parameters = old - server_lr * direction. Pass `state` to the next round.
 
-    The direction is the sum of coefficients[k] times update k, with the updates as they were sent.
+    The direction is the sum of coefficients[k] times update k, with the updates as they were sent, and of the
+    remembered updates times theirs.
     """
 
     coefficients: Vector
     direction: torch.Tensor
     diagnostics: Diagnostics
     state: RuleState
+    remembered: dict[str, float] = field(default_factory=dict)  # the coefficients of clients that were not here
 
 
 def aggregate(
@@ -95,6 +106,7 @@ def aggregate(
     federation: int | None = None,
     state: RuleState | None = None,
     guards: Sequence[Guard | str] | str = (),
+    memory: int | Literal["all"] | Remember = 0,
 ) -> Aggregate:
     """Aggregate the updates g_k = theta - theta_k of K clients by `rule`.
 
@@ -103,13 +115,19 @@ def aggregate(
     clients there are in all. Bad clients are dropped and named in `diagnostics.dropped`: a non-finite update or loss,
     an accuracy or sample count the rule needs and cannot use, and, for rules that solve with the Gram matrix, a zero
     update, which would veto every step. `guards` act on those that are left, in their order, before the rule; "default"
-    stands for the default ones. A mistake in the call raises `AdafedError`.
+    stands for the default ones. With a `memory` of so many rounds, or of "all", the rule is shown the last update of
+    every client heard within them beside those given here; pass the state of one round on to the next. A mistake in the
+    call raises `AdafedError`.
     """
     chain = resolved(guards)
+    remember = memory if isinstance(memory, Remember) else Remember(memory)
     state = RuleState(rule.initial_state()) if state is None else state
-    _check_state(rule, round, state)
-    rows = Rows(updates, state.vectors)
-    count = rows.count - len(state.memory)
+    _check_state(rule, round, state, remember)
+    rows = Rows(updates)
+    count = rows.count
+    joining = _joining(rule, remember)
+    if not joining:
+        rows = rows.with_stored(state.known.rows)
     facts = Facts(
         clients=_ids(clients, count),
         round=round,
@@ -118,16 +136,24 @@ def aggregate(
         accuracies=_numbers("accuracies", accuracies, count),
         local_lr=local_lr,
         federation=federation,
-        memory=state.memory,
+        memory=() if joining else state.memory,
     )
     _require(f"rule {rule.name}", rule.needs, facts)
     for guard in chain:
         _require(f"guard {guard.name}", guard.needs, facts)
     with one_blas_thread():  # K x K is too small for more, and a busy machine makes them wait for each other
-        return _aggregated(rule, rows, facts, state, chain)
+        return _aggregated(rule, rows, facts, state, chain, remember)
 
 
-def _aggregated(rule: Rule, rows: Rows, facts: Facts, state: RuleState, guards: tuple[Guard, ...]) -> Aggregate:
+def _joining(rule: Rule, remember: Remember) -> bool:
+    """Whether remembered clients stand beside the cohort, with their products kept from round to round. A rule that
+    looks back by itself on a few rounds has its rows read again instead."""
+    return remember.horizon > 0 or rule.previous or (rule.remembers > 0 and "gram" not in rule.needs)
+
+
+def _aggregated(
+    rule: Rule, rows: Rows, facts: Facts, state: RuleState, guards: tuple[Guard, ...], remember: Remember
+) -> Aggregate:
     needs = rule.needs.union(*(guard.needs for guard in guards))
     left = Remaining.all_of(facts).screened(UsableFacts(), needs)
     left = left.read(rows, needs, rule).screened(Negligible(), rule.needs)
@@ -137,14 +163,31 @@ def _aggregated(rule: Rule, rows: Rows, facts: Facts, state: RuleState, guards: 
         left = left.after(guard, rule.needs, f"{place} {guard.name}") if left.kept else left
     if left.multipliers is not None or left.mixing is not None:
         left = left.screened(Negligible(), rule.needs)
+    everyone = None
     if still:  # nobody moved: there is no direction, and nothing to learn for the rule's state
         answer = Answer(np.zeros(len(left.remembered)), state.numbers, {"stationary": "every update is zero"})
+    elif left.kept and _joining(rule, remember):
+        everyone, answer = _with_everyone(rule, rows, state, left, remember)
     elif left.kept:
         answer = rule.answer(left.facts_for(rule), state.numbers)
     else:
         told = "; ".join(f"client {facts.clients[k]}: {reason}" for k, reason in left.dropped.items())
         raise NoClientLeft(f"no client is left to aggregate: {told}")
-    return _outcome(rule, rows, facts, state, left, answer, guards)
+    return _outcome(rule, rows, facts, state, left, answer, guards, everyone, remember)
+
+
+def _with_everyone(
+    rule: Rule, rows: Rows, state: RuleState, left: Remaining, remember: Remember
+) -> tuple[Everyone, Answer]:
+    """The answer for the cohort and those that are remembered; the products again in float64 where too much cancels."""
+    everyone = Everyone.of(left, rows, state.known, rule, remember)
+    if not len(everyone.older):  # nobody else is known: all is as without a memory, to the bit
+        return everyone, rule.answer(left.facts_for(rule), state.numbers)
+    answer = rule.answer(everyone.facts, state.numbers)
+    if not everyone.trusted(left.of_sent(answer.coefficients)):
+        everyone = Everyone.of(left, rows, state.known, rule, remember, precise=True)
+        answer = rule.answer(everyone.facts, state.numbers)
+    return everyone, answer
 
 
 def _outcome(
@@ -155,11 +198,15 @@ def _outcome(
     left: Remaining,
     answer: Answer,
     guards: tuple[Guard, ...],
+    everyone: Everyone | None,
+    remember: Remember,
 ) -> Aggregate:
     """The coefficients are made those of the updates as they were sent, so a guard takes no pass of its own."""
-    count, kept, matrix = facts.count, left.kept, left.gram
-    weights = left.of_sent(answer.coefficients)
-    chosen = rows.select(kept + left.remembered)
+    count, kept, weights = facts.count, left.kept, left.of_sent(answer.coefficients)
+    if everyone is None:
+        chosen, matrix = rows.select(kept + left.remembered), left.gram
+    else:
+        chosen, matrix = rows.select(kept).with_stored(everyone.older.rows), everyone.matrix
     direction, norm = weighted_sum_and_norm(chosen, weights, matrix=matrix if "gram" in rule.needs else None)
     rates = np.full(count, np.nan)
     if matrix is not None:
@@ -168,7 +215,8 @@ def _outcome(
         ones[: len(kept)] = 1.0 / max(len(kept), 1)
         mean_norm = float(np.sqrt(max(float(ones @ matrix @ ones), 0.0)))
     else:
-        rates[kept], mean_norm = products.rates(chosen, direction, left.largest)
+        fresh = chosen if everyone is None else rows.select(kept)
+        rates[kept], mean_norm = products.rates(fresh, direction, left.largest)
     coefficients = np.zeros(count)
     coefficients[kept] = weights[: len(kept)]
     multipliers = None
@@ -184,13 +232,15 @@ def _outcome(
         negative=int((coefficients < 0).sum()),
         condition=left.condition,
         dropped={facts.clients[k]: reason for k, reason in sorted(left.dropped.items())},
-        notes=answer.notes,
+        notes=answer.notes | (everyone.told(weights) if everyone is not None and len(everyone.older) else {}),
         bounded={facts.clients[k]: reason for k, reason in sorted(left.bounded.items())},
         multipliers=multipliers,
         warned={facts.clients[k]: reason for k, reason in sorted(left.warned.items())},
     )
-    next_state = replace(_remembered(rule, rows, facts, state, left, answer), guards=left.states)
-    return Aggregate(coefficients, direction, diagnostics, next_state)
+    horizon = max(rule.remembers, remember.horizon)
+    known = next_memory(state.known, everyone, left, rows, answer, remember, horizon) if horizon else NOBODY
+    older = {} if everyone is None else dict(zip(everyone.older.clients, weights[len(kept) :].tolist(), strict=True))
+    return Aggregate(coefficients, direction, diagnostics, RuleState(answer.state, known, left.states), older)
 
 
 def _shares(weights: Vector, rates: Vector, kept: list[int]) -> Vector:
@@ -210,27 +260,6 @@ def _looked_back(guards: tuple[Guard, ...], left: Remaining, step: Step) -> Rema
     return left
 
 
-def _remembered(rule: Rule, rows: Rows, facts: Facts, state: RuleState, left: Remaining, answer: Answer) -> RuleState:
-    """The last update of every client seen within the rounds the rule looks back on, as the rule saw it; a newer one
-    replaces an older."""
-    if not rule.remembers:
-        return RuleState(answer.state)
-    returning = {facts.clients[k] for k in left.kept}
-    entries = [
-        (facts.count + i, entry)
-        for i, entry in enumerate(state.memory)
-        if entry[0] not in returning and entry[1] > facts.round - rule.remembers
-    ]
-    older = len(entries)
-    entries += [(k, (facts.clients[k], facts.round)) for k in left.kept]
-    vectors = rows.select([row for row, _ in entries]).block(0, rows.length) if entries else None
-    if vectors is not None and left.mixing is not None:
-        vectors[older:] = torch.from_numpy(left.mixing).to(vectors) @ vectors[older:]
-    elif vectors is not None and left.multipliers is not None:
-        vectors[older:] *= torch.from_numpy(left.multipliers)[:, None].to(vectors)
-    return RuleState(answer.state, tuple(entry for _, entry in entries), vectors)
-
-
 def _require(who: str, needs: frozenset[Need], facts: Facts) -> None:
     for need in sorted(needs - {"gram", "norms"}):
         if getattr(facts, need) is None:
@@ -238,13 +267,11 @@ def _require(who: str, needs: frozenset[Need], facts: Facts) -> None:
             raise AdafedError(f"{who} needs {need}; pass {need}=, {shape}")
 
 
-def _check_state(rule: Rule, round: int, state: RuleState) -> None:
+def _check_state(rule: Rule, round: int, state: RuleState, remember: Remember) -> None:
     if round < 1:
         raise AdafedError(f"round is {round}; rounds count from 1")
-    rows = 0 if state.vectors is None else len(state.vectors)
-    if rows != len(state.memory):
-        raise AdafedError(f"state has {rows} vectors and names {len(state.memory)}; save and restore both")
-    if state.numbers.keys() != rule.initial_state().keys() or (state.memory and not rule.remembers):
+    looks_back = rule.remembers or remember.horizon
+    if state.numbers.keys() != rule.initial_state().keys() or (len(state.known) and not looks_back):
         raise AdafedError(f"state was not made by rule {rule.name}; pass the state of its last round, or none")
 
 

@@ -171,8 +171,20 @@ class Remaining:
             own = len(self.kept)
             return np.append(coefficients[:own] @ self.mixing, coefficients[own:])
         if self.multipliers is not None:
-            return coefficients * np.append(self.multipliers, np.ones(len(self.remembered)))
+            return coefficients * np.append(self.multipliers, np.ones(len(coefficients) - len(self.kept)))
         return coefficients
+
+    def as_shown(self, matrix: Matrix) -> Matrix:
+        """The Gram matrix of what is shown and other rows, from that of what was sent and the same rows."""
+        if self.mixing is not None:
+            whole = np.eye(len(matrix))
+            whole[: len(self.kept), : len(self.kept)] = self.mixing
+            shown = whole @ matrix @ whole.T
+            return np.asarray((shown + shown.T) / 2.0)
+        if self.multipliers is not None:
+            factors = np.append(self.multipliers, np.ones(len(matrix) - len(self.kept)))
+            return np.asarray(matrix * factors * factors[:, None])
+        return matrix
 
     def _without(self, dropped: Mapping[int, str]) -> Remaining:
         """Without these clients, counted as in the facts."""

@@ -10,7 +10,9 @@ import torch
 
 from adafed.errors import AdafedError
 from adafed.server.aggregate import Aggregate, RuleState
+from adafed.server.memory import Memory
 from adafed.server.optimizers import Moments, ServerOptimizer
+from adafed.server.row_files import RowStore
 from adafed.server.schedules import Schedule
 from adafed.server_rules import Rule
 
@@ -25,7 +27,8 @@ class ServerState:
 
     `parameters` is flat; what follows the first `length` numbers of it are statistics (BatchNorm), which are averaged
     rather than stepped. `kept` names the round in which each client last wrote what it keeps; `known` is what the
-    server's halves of the client rules know, each tensor named by its rule.
+    server's halves of the client rules know, each tensor named by its rule. `losses` are the last that clients told,
+    where they decide who is drawn.
     """
 
     parameters: torch.Tensor
@@ -35,6 +38,7 @@ class ServerState:
     moments: Moments = field(default_factory=dict)
     kept: dict[str, int] = field(default_factory=dict)
     known: Tensors = field(default_factory=dict)
+    losses: dict[str, float] = field(default_factory=dict)
 
     def packed(self) -> tuple[Tensors, str]:
         """As tensors and JSON, for a safetensors file."""
@@ -42,23 +46,26 @@ class ServerState:
         tensors |= {f"moment.{name}": moment for name, moment in self.moments.items()}
         tensors |= {f"known.{name}": tensor for name, tensor in self.known.items()}
         numbers: dict[str, object] = {"round": self.round, "length": self.length, "kept": self.kept}
+        if self.losses:
+            numbers["losses"] = self.losses
         if self.rule_state is not None:
             numbers["rule"] = self.rule_state.numbers
-            numbers["memory"] = self.rule_state.memory
+            more, told = self.rule_state.known.packed()
+            tensors |= more
+            numbers |= told
             if self.rule_state.guards:
                 numbers["guards"] = self.rule_state.guards
-            if self.rule_state.vectors is not None:
-                tensors["memory"] = self.rule_state.vectors
         return tensors, json.dumps(numbers)
 
     @classmethod
-    def unpacked(cls, tensors: Mapping[str, torch.Tensor], text: str) -> ServerState:
+    def unpacked(cls, tensors: Mapping[str, torch.Tensor], text: str, store: RowStore | None = None) -> ServerState:
+        """From a file; `store` has the remembered updates that lie in a file of their own."""
         numbers = json.loads(text)
         rule_state = None
         if "rule" in numbers:
-            memory = tuple((str(client), int(round_)) for client, round_ in numbers["memory"])
-            rule_state = RuleState(numbers["rule"], memory, tensors.get("memory"), numbers.get("guards", {}))
-        rest = {name: tensor for name, tensor in tensors.items() if name not in ("parameters", "memory")}
+            updates = Memory.unpacked(tensors, numbers, numbers["length"], store)
+            rule_state = RuleState(numbers["rule"], updates, numbers.get("guards", {}))
+        rest = {name: one for name, one in tensors.items() if name.partition(".")[0] not in ("parameters", "memory")}
         moments = {name.removeprefix("moment."): one for name, one in rest.items() if name.startswith("moment.")}
         # Version 0.1 had no prefix, and another name for what clients keep; a rule knows its own names of then.
         known = {name.removeprefix("known."): one for name, one in rest.items() if not name.startswith("moment.")}
@@ -70,6 +77,7 @@ class ServerState:
             moments=moments,
             kept=numbers["kept"] if "kept" in numbers else numbers["personal"],
             known=known,
+            losses={str(client): float(loss) for client, loss in numbers.get("losses", {}).items()},
         )
 
 

@@ -1,6 +1,23 @@
 """Server rules: one file each. Importing this package registers them all."""
 
-from adafed.server_rules import adafed, afl, fcfc, fedavg, fedfa, fedfv, fedmgda, gifair, qffl, term
+from adafed.server_rules import (
+    adafed,
+    afl,
+    agnosticfair,
+    drfl,
+    fcfc,
+    fedavg,
+    fedfa,
+    fedfv,
+    fedgini,
+    fedmdfg,
+    fedmgda,
+    fedvarp,
+    gifair,
+    propfair,
+    qffl,
+    term,
+)
 from adafed.server_rules.base import RULES, Answer, Facts, Rule, register, rule, rules
 
 __all__ = [
@@ -10,12 +27,18 @@ __all__ = [
     "Rule",
     "adafed",
     "afl",
+    "agnosticfair",
+    "drfl",
     "fcfc",
     "fedavg",
     "fedfa",
     "fedfv",
+    "fedgini",
+    "fedmdfg",
     "fedmgda",
+    "fedvarp",
     "gifair",
+    "propfair",
     "qffl",
     "register",
     "rule",

@@ -48,6 +48,7 @@ class AdaFed(Rule):
     """
 
     summary = "every loss falls, in proportion to its power gamma"
+    source = "Hamidi and Yang 2024"
     presets = {"paper": {"gamma": 1.0, "hull": "affine", "scale": "paper", "ridge": 0.0}}
     grid = {"gamma": (0.0, 0.01, 0.1, 1.0, 5.0, 10.0)}
     gamma: float = 2.0
@@ -74,7 +75,7 @@ class AdaFed(Rule):
         if self.hull == "affine":
             coefficients = affine_point(gram, weights)
         if coefficients is None:
-            coefficients, hull = simplex_point(gram, weights), "simplex"
+            coefficients, hull = simplex_point(gram, weights, facts.last), "simplex"
         notes = {"hull": hull}
         if hull != self.hull:
             notes["fallback"] = "the updates are dependent and no direction has AdaFed's rates: simplex point"

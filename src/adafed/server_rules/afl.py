@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from adafed.algebra.simplex import project_to_simplex
 from adafed.registry import at_least
-from adafed.server_rules.base import Answer, Facts, Need, Numbers, Rule, client_key, register
+from adafed.server_rules.base import Answer, Facts, Need, Numbers, Rule, Vector, client_key, register
 
 LARGEST_GAIN = 1e300
 
@@ -27,6 +28,7 @@ class AFL(Rule):
     """
 
     summary = "worst-case mixture of the clients, by projected ascent"
+    source = "Mohri et al. 2019"
     grid = {"step": (0.01, 0.05, 0.1, 0.5, 1.0)}
     step: float = 0.1
 
@@ -38,39 +40,55 @@ class AFL(Rule):
         return frozenset({"losses"})
 
     def initial_state(self) -> Numbers:
-        # `unseen` clients all hold the same share `each`: they only ever move together.
-        return {"shares": {}, "unseen": 0, "each": 0.0}
+        return Shares({}, 0, 0.0).numbers()
 
     def answer(self, facts: Facts, state: Numbers) -> Answer:
-        shares, unseen, each = _welcome(facts, state)
-        mixture = np.array([shares[client] for client in facts.clients])
+        held = Shares.of(state).welcoming(facts.clients, facts.federation)
+        return Answer(held.among(facts.clients), held.ascended(facts.clients, facts.need_losses(), self.step).numbers())
+
+
+@dataclass(frozen=True)
+class Shares:
+    """lambda: the share that each name holds. The `unseen` hold `each`, since they only ever move together; all shares
+    and theirs sum to 1."""
+
+    held: dict[str, float]
+    unseen: int
+    each: float
+
+    @classmethod
+    def of(cls, state: Numbers) -> Shares:
+        return cls(dict(state["shares"]), int(state["unseen"]), float(state["each"]))
+
+    def numbers(self) -> Numbers:
+        return {"shares": self.held, "unseen": self.unseen, "each": self.each}
+
+    def welcoming(self, names: Sequence[str], size: int | None) -> Shares:
+        """Shares in which every one of these has an entry of its own, among at least `size`."""
+        shares, unseen, each = self.held, self.unseen, self.each
+        known = len(shares) + unseen
+        new = sorted((name for name in names if name not in shares), key=client_key)
+        size = max(size or 0, known, len(shares) + len(new))
+        if size > known:  # the federation grew, or this is the first round: newcomers get 1/size each
+            kept = known / size
+            shares = {name: share * kept for name, share in shares.items()}
+            each = (each * kept * unseen + (size - known) / size) / (unseen + size - known)
+            unseen += size - known
+        return Shares(shares | dict.fromkeys(new, each), unseen - len(new), each)
+
+    def among(self, names: Sequence[str]) -> Vector:
+        """Their shares, renormalised to sum 1; uniform where all of them are 0."""
+        mixture = np.array([self.held[name] for name in names])
         total = mixture.sum()
-        coefficients = mixture / total if total > 0 else np.full(facts.count, 1.0 / facts.count)
+        return mixture / total if total > 0 else np.full(len(names), 1.0 / len(names))
 
+    def ascended(self, names: Sequence[str], losses: Vector, step: float) -> Shares:
+        """After a step along these losses and the projection onto the simplex."""
         with np.errstate(over="ignore"):  # a gain that overflows is a vertex of the simplex all the same
-            gains = np.clip(self.step * facts.need_losses(), -LARGEST_GAIN, LARGEST_GAIN)
-        gain = dict(zip(facts.clients, gains, strict=True))
-        known = sorted(shares, key=client_key)
-        ascended = np.array([shares[client] + gain.get(client, 0.0) for client in known] + [each] * unseen)
+            gains = np.clip(step * losses, -LARGEST_GAIN, LARGEST_GAIN)
+        gain = dict(zip(names, gains, strict=True))
+        known = sorted(self.held, key=client_key)
+        ascended = np.array([self.held[name] + gain.get(name, 0.0) for name in known] + [self.each] * self.unseen)
         projected = project_to_simplex(ascended)
-        rest = float(projected[-1]) if unseen else 0.0
-        next_shares = {client: float(value) for client, value in zip(known, projected, strict=False)}
-        return Answer(coefficients, {"shares": next_shares, "unseen": unseen, "each": rest})
-
-
-def _welcome(facts: Facts, state: Numbers) -> tuple[dict[str, float], int, float]:
-    """Shares in which every client of the cohort has an entry of its own; all shares and the unseen sum to 1."""
-    shares: dict[str, float] = dict(state["shares"])
-    unseen, each = int(state["unseen"]), float(state["each"])
-    known = len(shares) + unseen
-    new = sorted((client for client in facts.clients if client not in shares), key=client_key)
-    size = max(facts.federation or 0, known, len(shares) + len(new))
-    if size > known:  # the federation grew, or this is the first round: newcomers get 1/size each
-        kept = known / size
-        shares = {client: share * kept for client, share in shares.items()}
-        each = (each * kept * unseen + (size - known) / size) / (unseen + size - known)
-        unseen += size - known
-    for client in new:
-        shares[client] = each
-        unseen -= 1
-    return shares, unseen, each
+        rest = float(projected[-1]) if self.unseen else 0.0
+        return Shares({name: float(value) for name, value in zip(known, projected, strict=False)}, self.unseen, rest)

@@ -20,6 +20,7 @@ Vector = npt.NDArray[np.float64]
 Matrix = npt.NDArray[np.float64]
 Need = str
 """One of "losses", "sizes", "accuracies", "local_lr", "norms", "gram"."""
+EVER = 2**53  # rounds
 Numbers = dict[str, Any]
 """A rule's state: numbers, strings, lists and dicts only, so that it goes through JSON unchanged."""
 
@@ -28,8 +29,11 @@ Numbers = dict[str, Any]
 class Facts:
     """What a rule may know of one round. Facts the rule does not need may be None.
 
-    `gram` has a row for each client of the cohort, followed by one for each remembered vector (`memory`, as pairs of
-    client and round), for the rules that look back. `norms` are the updates' lengths ||g_k||.
+    `clients` are the cohort and, where the server remembers the federation, those it remembers behind them: a rule
+    treats all alike, unless it asks for `ages`, the rounds since each was heard (None where nobody is remembered).
+    `gram` has a row for each of them, followed by one for each further vector (`memory`, as pairs of client and round),
+    for the rules that look back themselves. `norms` are the updates' lengths ||g_k||. `last` are the coefficients that
+    the clients had last, 0 for new ones: a guess at this round's.
     """
 
     clients: tuple[str, ...]
@@ -42,10 +46,17 @@ class Facts:
     norms: Vector | None = None
     gram: Matrix | None = None
     memory: tuple[tuple[str, int], ...] = ()
+    ages: Vector | None = None
+    last: Vector | None = None
 
     @property
     def count(self) -> int:
         return len(self.clients)
+
+    @property
+    def fresh(self) -> int:
+        """How many of the clients answered in this round; they come first."""
+        return self.count if self.ages is None else int((self.ages == 0).sum())
 
     def order_by_loss(self) -> list[int]:
         """The cohort in ascending order of loss; ties by client id, so that the order of arrival never matters."""
@@ -108,8 +119,14 @@ class Rule(Named, ABC):
 
     @property
     def remembers(self) -> int:
-        """For how many rounds the caller must keep the clients' updates; they come back as extra rows of the Gram."""
+        """For how many rounds the caller must keep the clients' updates (EVER: for all); those of absent clients come
+        back as further rows, with a coefficient each in the answer."""
         return 0
+
+    @property
+    def previous(self) -> bool:
+        """Whether the last updates of the clients of this round come back as well."""
+        return False
 
     def initial_state(self) -> Numbers:
         return {}

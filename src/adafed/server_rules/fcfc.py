@@ -25,6 +25,7 @@ class FCFC(Rule):
     """
 
     summary = "smooth maximum of the losses, sharpened over the rounds"
+    source = "Cui et al. 2021"
     delta: float = 1.0
     decay: float = 0.99
     smallest: float = 0.05

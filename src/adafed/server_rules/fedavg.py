@@ -15,6 +15,7 @@ class FedAvg(Rule):
     """Minimises sum_k p_k f_k: y_k = n_k / sum n over the cohort, or 1/K with `weighted=False`."""
 
     summary = "average of the updates, weighted by sample count"
+    source = "McMahan et al. 2017"
     weighted: bool = True
 
     @property

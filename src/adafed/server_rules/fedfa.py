@@ -28,6 +28,7 @@ class FedFA(Rule):
     """
 
     summary = "low accuracy and frequent participation weigh more"
+    source = "Huang et al. 2020"
     alpha: float = 0.5
     beta: float = 0.5
     variant: Literal["paper", "easyfl", "fedlf"] = "paper"

@@ -26,6 +26,7 @@ class FedFV(Rule):
     """
 
     summary = "project conflicting updates off each other, then average"
+    source = "Wang et al. 2021"
     grid = {"alpha": (0.0, 0.1, 0.2, 0.5)}  # not in the paper's tables; of the values its authors tried
     alpha: float = 0.1
     tau: int = 1

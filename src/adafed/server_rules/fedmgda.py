@@ -23,6 +23,7 @@ class FedMGDA(Rule):
     """
 
     summary = "shortest vector in the hull of the unit updates, near a prior"
+    source = "Hu et al. 2022"
     degree = 0
     grid = {"epsilon": (0.01, 0.05, 0.1, 0.5, 1.0)}
     epsilon: float = 0.1

@@ -20,6 +20,7 @@ class GIFAIR(Rule):
     """
 
     summary = "sample-count weights, shifted by the rank of the loss"
+    source = "Yue et al. 2023"
     c: float = 0.9
 
     def __post_init__(self) -> None:

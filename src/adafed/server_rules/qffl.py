@@ -24,6 +24,7 @@ class QFFL(Rule):
     """
 
     summary = "q-FedAvg: loss to the power q sets the weight"
+    source = "Li et al. 2020"
     degree = None
     grid = {"q": (0.0, 0.001, 0.01, 0.1, 1.0, 2.0, 5.0, 10.0)}
     q: float = 1.0

@@ -22,6 +22,7 @@ class TERM(Rule):
     """
 
     summary = "softmax of the losses, tilted by t"
+    source = "Li et al. 2021"
     grid = {"t": (0.1, 0.5, 1.0, 2.0, 5.0)}
     t: float = 0.5
     weighted: bool = False

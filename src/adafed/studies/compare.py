@@ -166,7 +166,8 @@ def _started(run: Run, lifeline: Lifeline) -> subprocess.Popen[bytes]:
     with full_disk_in_a_sentence(config):
         run.directory.parent.mkdir(parents=True, exist_ok=True)
         config.write_text(run.config.changed(run={"workers": 0}).to_toml())
-    command = [sys.executable, "-m", "adafed", "run", str(config), "--out", str(run.directory), "--quiet", "--continue"]
+    command = [sys.executable, "-m", "adafed", "run", str(config), "--out", str(run.directory), "--quiet", "--continue",
+               "--no-report"]  # fmt: skip
     with _log(run).open("wb") as log:
         return subprocess.Popen(
             command,

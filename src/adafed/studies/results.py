@@ -177,26 +177,26 @@ def scores(kept: Kept, columns: Sequence[str], *, final: bool = False) -> Table:
         rows.append(Row(label, cells(numbers), next(iter(runs.values())).personalised))
     what = "the final model" if final else "means over the evaluations of the last tenth of the rounds"
     notes = (f"{what}; {_seeds(_most_seeds(kept))}", *(f"{key}: {value}" for key, value in kept.told.items()))
-    return Table(kept.title, tuple(_column(key) for key in columns), tuple(rows), notes)
+    return Table(kept.title, tuple(kept_column(key) for key in columns), tuple(rows), notes)
 
 
 @dataclass(frozen=True)
 class Difference:
-    """The mean of paired differences and half the width of its 95 % interval (Student's t); None for one pair."""
+    """The mean of paired differences and half the width of its interval (Student's t); None for one pair."""
 
     mean: float
     half: float | None
     pairs: int
 
 
-def difference(values: Sequence[float]) -> Difference:
+def difference(values: Sequence[float], level: float = 0.95) -> Difference:
     mean = math.fsum(values) / len(values)
     if len(values) < 2:
         return Difference(mean, None, len(values))
-    from scipy.stats import t
+    from scipy.special import stdtrit
 
     variance = math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
-    half = float(t.ppf(0.975, len(values) - 1)) * math.sqrt(variance / len(values))
+    half = float(stdtrit(len(values) - 1, 0.5 + level / 2)) * math.sqrt(variance / len(values))
     return Difference(mean, half, len(values))
 
 
@@ -217,7 +217,7 @@ def paired(kept: Kept, against: str, columns: Sequence[str], *, final: bool = Fa
             known = [a - b for a, b in pairs if a is not None and b is not None]
             line.append(_interval(difference(known)) if known else Cell(()))
         rows.append(Row(method, tuple(line), next(iter(runs.values())).personalised))
-    picked = tuple(Column(one.label, 0, digits=one.digits) for one in map(_column, columns))
+    picked = tuple(Column(one.label, 0, digits=one.digits) for one in map(kept_column, columns))
     note = "paired over the seeds, with half the width of the 95 % interval; one seed has none"
     return Table(f"{kept.title}: difference to {against}", picked, tuple(rows), (note,))
 
@@ -237,7 +237,7 @@ def rounds_to(kept: Kept, levels: Mapping[str, float]) -> Table:
             missed = len(reached) - len(there)
             line.append(Cell(there, f" ({missed} of {len(reached)} never)" if missed else "", 0))
         rows.append(Row(method, tuple(line), next(iter(runs.values())).personalised))
-    picked = tuple(Column(f"{_column(key).label} ≥ {level:g}", -1) for key, level in levels.items())
+    picked = tuple(Column(f"{kept_column(key).label} ≥ {level:g}", -1) for key, level in levels.items())
     note = f"the first round whose evaluation, averaged with the {SMOOTHED - 1} before it, is there"
     return Table(f"{kept.title}: rounds to reach", picked, tuple(rows), (note,))
 
@@ -249,7 +249,7 @@ def usual_levels(kept: Kept, against: str) -> dict[str, float]:
     return {key: round(value - 1.0, 1) for key, value in found.items() if value is not None}
 
 
-def _column(key: str) -> Column:
+def kept_column(key: str) -> Column:
     """A kept file is read without the user's module too: numbers need no formula."""
     try:
         return column(key)

@@ -1,4 +1,5 @@
-"""Hyper-parameter search under equal conditions: each rule's own grid times one grid of server rates for all.
+"""Hyper-parameter search under equal conditions: each rule's own grid times one grid of the server's for all, which is
+its rates, its momentum and, where clients are sampled, whether it remembers those that were not.
 
 The choice is made on the validation split, never on the test. Trials are run directories: an interrupted search goes
 on where it was, and every trial can be looked at.
@@ -25,10 +26,13 @@ from adafed.server_rules import RULES
 from adafed.studies.compare import Run, Watch, last_round, run_all
 
 RATES = (0.1, 0.3, 1.0, 3.0)
+MOMENTA = (0.0, 0.9)
+MEMORIES: tuple[int | str, ...] = (0, "all")
 KEPT = 3  # of so many trials one goes on to the next rung
 GIVEN_UP = 1.0  # points of mean accuracy that `fair` gives for fairness
 Objective = Literal["mean", "worst_10", "fair", "both"]
-Values = dict[str, float]
+Value = float | str
+Values = dict[str, Value]
 
 
 @dataclass(frozen=True)
@@ -81,18 +85,33 @@ class Bench:
 
     def _run(self, choice: Values, seed: int, rounds: int) -> Run:
         over = parse_settings(f"{key}={written(value)}" for key, value in choice.items())
-        told = ", ".join(f"{key.partition('.')[2]}={value:g}" for key, value in choice.items())
+        told = ", ".join(f"{key.partition('.')[2]}={shown(value)}" for key, value in choice.items())
         config = self.config.changed(**over, seed=seed, rounds=rounds)
         return Run(told, config, self.out / _name(choice) / f"seed-{seed}")
 
 
 def space(
-    rule: str, rates: Sequence[float] = RATES, grid: Mapping[str, Sequence[float]] | None = None
+    rule: str,
+    rates: Sequence[float] = RATES,
+    grid: Mapping[str, Sequence[float]] | None = None,
+    momenta: Sequence[float] = (),
+    memories: Sequence[Value] = (),
 ) -> dict[str, Any]:
-    """The rule's grid from the paper, or `grid`, times the server rates. A key with a dot is of another section."""
+    """The rule's grid from the paper, or `grid`, times the server's. A key with a dot is of another section."""
     own = dict(RULES.entry(rule).grid if grid is None else grid)
     named = {key if "." in key else f"rule.{key}": list(values) for key, values in own.items()}
-    return named | {"server.rate": list(rates)}
+    server: dict[str, Any] = {"server.rate": list(rates)}
+    server |= {"server.optimizer.momentum": list(momenta)} if momenta else {}
+    server |= {"memory.rounds": list(memories)} if memories else {}
+    return named | server
+
+
+def server_grid(config: Config) -> tuple[tuple[float, ...], tuple[Value, ...]]:
+    """The momenta and memories that are worth trying: momentum is SGD's, and where everyone answers in every round, or
+    the rule has a memory of its own, there is nothing to remember."""
+    sampled = config.cohort.count is not None or (config.cohort.fraction or 1.0) < 1.0
+    momenta = MOMENTA if config.server.optimizer.name == "sgd" else ()
+    return momenta, MEMORIES if sampled and not config.parts.rule.previous else ()
 
 
 def tune(
@@ -103,6 +122,8 @@ def tune(
     seeds: Sequence[int] = (1000,),
     rates: Sequence[float] = RATES,
     grid: Mapping[str, Sequence[float]] | None = None,
+    momenta: Sequence[float] = (),
+    memories: Sequence[Value] = (),
     trials: int | None = None,
     rungs: Sequence[int] = (),
     jobs: int = 1,
@@ -117,7 +138,7 @@ def tune(
     """
     if config.split.validation <= 0:
         raise AdafedError("split.validation = 0 leaves nothing to tune on; set it above 0, as in 0.1")
-    choices = space(config.rule.name, rates, grid)
+    choices = space(config.rule.name, rates, grid, momenta, memories)
     bench = Bench(config, out, seeds, jobs, watch)
     ladder = [*rungs, config.rounds]
     if any(low >= high for low, high in pairwise(ladder)) or min(ladder) < 1:
@@ -141,7 +162,7 @@ def _halved(bench: Bench, points: list[Values], ladder: Sequence[int], objective
     return Search((*last, *beaten), tuple(best))
 
 
-def _sampled(bench: Bench, choices: Mapping[str, list[float]], trials: int, objective: Objective) -> Search:
+def _sampled(bench: Bench, choices: Mapping[str, list[Value]], trials: int, objective: Objective) -> Search:
     optuna = _optuna()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     done: dict[str, Trial] = {}
@@ -193,7 +214,7 @@ def search_table(search: Search, objective: Objective) -> Table:
     order = [t for rounds in rungs for t in ranked((t for t in search.trials if t.rounds == rounds), objective)]
     rows = []
     for trial in order:
-        choice = ", ".join(f"{key}={value:g}" for key, value in trial.choice.items())
+        choice = ", ".join(f"{key}={shown(value)}" for key, value in trial.choice.items())
         short = "" if len(rungs) == 1 else f", {trial.rounds} rounds"
         chosen = " ◀" if any(trial is one for one in search.best) else ""
         rows.append(Row(choice + short + chosen, cells([[one.tail.get(key) for key in keys] for one in trial.scores])))
@@ -209,8 +230,14 @@ def _name(choice: Values) -> str:
     return ",".join(f"{key}={written(value)}" for key, value in sorted(choice.items()))
 
 
-def written(value: float) -> str:
+def shown(value: Value) -> str:
+    return value if isinstance(value, str) else f"{value:g}"
+
+
+def written(value: Value) -> str:
     """As short as it can be read back from."""
+    if isinstance(value, str):
+        return value
     return repr(value.item() if isinstance(value, np.generic) else value).removesuffix(".0")
 
 

@@ -16,6 +16,7 @@ import torch
 from adafed.errors import AdafedError
 from adafed.registry import REQUIRED, offered
 from adafed.server.aggregate import Aggregate, RuleState, aggregate
+from adafed.server.memory import Memory
 from adafed.server_rules import Facts, Rule, rule
 from adafed.testing.claims import check, claim
 
@@ -319,11 +320,12 @@ def _required(rule: Rule) -> dict[str, Any]:
 
 
 def _through_json(rule: Rule, state: RuleState) -> RuleState:
-    """As a checkpoint keeps it: JSON and one tensor."""
+    """As a checkpoint keeps it: JSON and tensors."""
+    tensors, told = state.known.packed()
     try:
-        numbers, memory = json.loads(json.dumps([state.numbers, state.memory], allow_nan=False))
+        numbers, told = json.loads(json.dumps([state.numbers, told], allow_nan=False))
     except (TypeError, ValueError) as error:
         raise AssertionError(f"{rule}: {PLAIN_STATE}, but its state is not JSON: {error}") from error
     claim(rule, PLAIN_STATE, numbers == state.numbers, f"JSON makes {numbers} of its state {state.numbers}")
-    vectors = None if state.vectors is None else torch.from_numpy(state.vectors.numpy().copy())
-    return RuleState(numbers, tuple((client, round_) for client, round_ in memory), vectors)
+    copies = {name: tensor.clone() for name, tensor in tensors.items()}
+    return RuleState(numbers, Memory.unpacked(copies, told, 0, None))

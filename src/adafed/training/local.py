@@ -70,6 +70,21 @@ class Samples:
     def __len__(self) -> int:
         return self.targets.shape[0]  # len(tensor) goes through a slow door, and this is asked for every client
 
+    @property
+    def nbytes(self) -> int:
+        return self.inputs.nbytes + self.targets.nbytes
+
+    def visited(self, seed: int, work: Assignment) -> Samples:
+        """For one visit of the client; others than plain samples may differ from visit to visit."""
+        return self
+
+    def begin(self, epoch: int) -> None:
+        """Of a visit, as the trainer says; others than plain samples may differ from epoch to epoch."""
+
+    def taken(self, chosen: slice | torch.Tensor) -> Samples:
+        """Some of them, as a step of training takes them."""
+        return Samples(self.inputs[chosen], self.targets[chosen])
+
 
 @dataclass(frozen=True)
 class Objective:
@@ -106,7 +121,7 @@ def pieces(data: Samples, batch: torch.Tensor) -> Iterator[Samples]:
     for start in range(0, len(batch), GRADIENT_BATCH):
         stop = start + GRADIENT_BATCH
         chosen = slice(start, stop) if len(batch) == len(data) else batch[start:stop]
-        yield Samples(data.inputs[chosen], data.targets[chosen])
+        yield data.taken(chosen)
 
 
 def gradients(
@@ -189,6 +204,7 @@ class LocalTrainer:
         word = client_word(how.seed, work.round, work.client)
         with nullcontext() if layers is not None else seeded(word):  # any other module may draw random numbers
             for batch in batches(how, work, len(data)):
+                data.begin(steps * how.epochs // how.steps(len(data)))
                 steps += 1
                 if written_out and len(batch) <= GRADIENT_BATCH:
                     assert layers is not None

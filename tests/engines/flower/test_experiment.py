@@ -75,6 +75,8 @@ def on_flower(config: Config, directory: Path, nodes: int = 6, **options: Any) -
         {"ditto": {"lambda": 0.5}, "rounds": 3, "cohort": {"fraction": 0.5}},
         {"local": {"mu": 0.1, "momentum": 0.5, "lr_decay": 0.9}},
         {"local": {"mixup": 1.0}, "ditto": {"lambda": 0.5}},
+        {"memory": {"rounds": "all"}, "cohort": {"fraction": 0.5}, "rounds": 4},
+        {"memory": {"rounds": 2, "storage": "int8"}, "cohort": {"count": 2, "sampling": "loss"}, "rounds": 4},
         FEDCORR,
         FEDCORR | {"rule": "adafed", "fedcorr": {"group": 2, "clean_rounds": 1, "iterations": 2}, "ditto": {}},
         {"client": {"rules": ["scaffold"]}, "rule": "fedavg", "rounds": 4, "cohort": {"fraction": 0.5}},
@@ -150,6 +152,7 @@ def test_the_run_directory_holds_what_the_simulator_writes(tmp_path: Path) -> No
     ("changes", "folder"),
     [
         ({"rule": {"name": "fedfv", "tau": 2}, "server": {"optimizer": "yogi", "rate": 0.1}}, "client-dir"),
+        ({"memory": {"rounds": "all"}}, "client-dir"),
         ({"ditto": {}}, "client-dir"),
         ({"ditto": {}}, "personal-dir"),
         ({"ditto": {}, "client": {"rules": ["scaffold"]}}, "client-dir"),
@@ -245,6 +248,23 @@ def test_a_personal_model_stays_in_the_state_of_its_node(tmp_path: Path) -> None
         assert list(context.state.array_records[f"kept:{grid.parts[node]}:{config.rounds}"]) == ["ditto.personal"]
     assert {key.partition(":")[0] for reply in heard for key in reply.content.array_records} == {"update"}
     assert not list((tmp_path / "clients").iterdir())
+
+
+@pytest.mark.parametrize("kept", [None, "client-dir"])
+def test_who_was_never_drawn_has_a_model_of_its_own_at_the_end(kept: str | None, tmp_path: Path) -> None:
+    config = experiment(rounds=2, cohort={"count": 2, "fraction": None}, ditto={"lambda": 0.5})
+    simulated(config, tmp_path / "here")
+    grid = PretendGrid(experiment_client(config, **({kept: str(tmp_path / "nodes")} if kept else {})), 6)
+    run_experiment(grid, config, tmp_path / "there")
+    made = {int(file.stem.removeprefix("last-")) for file in (tmp_path / "here" / "clients").glob("last-*")}
+    assert 2 <= len(made) < 6
+    contexts = {grid.parts[node]: context for node, context in grid.contexts.items()}
+    assert {part for part, one in contexts.items() if f"last:{part}" in one.state.array_records} == made
+    mine, theirs = (records(tmp_path / name)[-1] for name in ("here", "there"))
+    for ours, others in zip(mine.evaluations, theirs.evaluations, strict=True):
+        assert [(name, score.accuracy) for name, score in ours.scores] == [
+            (name, score.accuracy) for name, score in others.scores
+        ]
 
 
 def test_a_node_that_does_not_know_its_part_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -236,6 +236,22 @@ def test_partial_cohorts_are_the_simulators(seed: int) -> None:
     assert sum(m.metadata.message_type == "query" for m in grid.sent) == NODES  # the handshake is done once
 
 
+def test_clients_that_were_not_asked_are_remembered() -> None:
+    strategy = FairStrategy("adafed", fraction_train=0.5, memory="all")
+    run(strategy, rounds=4)
+    assert strategy.state is not None
+    assert strategy.state.rule_state is not None
+    heard = {client for t in range(1, 5) for client in _cohort(t)}
+    assert {client for client, _ in strategy.state.rule_state.memory} == {str(client) for client in heard}
+    plain, _ = run(FairStrategy("adafed", fraction_train=0.5), rounds=4)
+    with_memory, _ = run(FairStrategy("adafed", fraction_train=0.5, memory="all"), rounds=4)
+    assert not same(plain.arrays, with_memory.arrays)
+
+
+def _cohort(round: int) -> tuple[int, ...]:
+    return Sampler(CohortSection(fraction=0.5), ("0", "1", "2", "3"), np.array(SIZES), 0).cohort(round).clients
+
+
 def test_ids_need_not_count_from_zero() -> None:
     def far(context: Context) -> NodeData:
         mine = load(context)
@@ -473,12 +489,11 @@ def test_a_client_that_raises_is_named(caplog: pytest.LogCaptureFixture) -> None
 
 
 @pytest.mark.parametrize("name", ["adafed", "fedfv", "afl"])
-@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-def test_a_run_in_pieces_gives_the_same_bits(name: str, optimizer: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("optimizer", "memory"), [("sgd", 0), ("adam", 0), ("sgd", "all"), ("adam", 1)])
+def test_a_run_in_pieces_gives_the_same_bits(name: str, optimizer: str, memory: Any, tmp_path: Path) -> None:
     def strategy(folder: str) -> FairStrategy:
-        return FairStrategy(
-            name, server_optimizer=optimizer, server_lr=0.1, fraction_train=0.5, checkpoint=tmp_path / folder
-        )
+        more: dict[str, Any] = {"memory": memory, "checkpoint": tmp_path / folder}
+        return FairStrategy(name, server_optimizer=optimizer, server_lr=0.1, fraction_train=0.5, **more)
 
     whole, _ = run(strategy("whole"), rounds=4)
     run(strategy("pieces"), rounds=1, seed=1)

@@ -4,7 +4,7 @@ tells how its model answers its samples."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -23,6 +23,7 @@ class FedCorr(ClientRule):
     the rounds of the clean clients, of which they have 500."""
 
     summary = "finds clients with wrong labels and corrects the labels, in three stages"
+    source = "Xu et al. 2022"
     section = "fedcorr"
     iterations: int = 5  # T_1: how often the first stage visits everyone
     group: int = 1  # clients in a round of the first stage
@@ -50,7 +51,7 @@ class FedCorr(ClientRule):
         labels = orders.get("labels")
         if labels is None:
             return data
-        return Samples(data.inputs, torch.tensor(labels, dtype=torch.int64, device=data.inputs.device))
+        return replace(data, targets=torch.tensor(labels, dtype=torch.int64, device=data.inputs.device))
 
     def begin(self, visit: Visit) -> Begun:
         """The gradient of pull ||theta - theta_t||, not squared, in every batch but an epoch's first, where it has none

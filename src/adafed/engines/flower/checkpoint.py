@@ -10,11 +10,14 @@ from typing import Protocol
 
 from adafed.rounds.records import RoundRecord
 from adafed.runs.checkpoints import Checkpoints
+from adafed.server.row_files import RowStore
 from adafed.server.state import ServerState
 
 
 class Keeper(Protocol):
     """Where rounds go. `RunDirectory` is one."""
+
+    rows: RowStore  # where remembered updates go
 
     def restored(self) -> ServerState | None: ...
     def save(self, record: RoundRecord, state: ServerState) -> None: ...
@@ -24,7 +27,8 @@ class StateKeeper:
     """A folder with the last states of one training run. A finished run's folder yields its final state."""
 
     def __init__(self, folder: str | Path) -> None:
-        self._checkpoints = Checkpoints(folder)
+        self.rows = RowStore(path=Path(folder) / "memory.rows")
+        self._checkpoints = Checkpoints(folder, store=self.rows)
 
     def restored(self) -> ServerState | None:
         return self._checkpoints.newest()

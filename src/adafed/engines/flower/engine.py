@@ -100,8 +100,10 @@ class FlowerEngine:
             parts = []
             for one in wanted:
                 mine = [client for client in one.clients if client in clients]
-                orders = [self._orders.get(client, {}) if one.as_trained else {} for client in mine]
-                parts.append({"part": one.part, "personal": one.personal, "clients": mine, "orders": orders})
+                own = self._orders if one.as_trained else dict(zip(one.clients, one.orders, strict=False))
+                orders = [own.get(client, {}) for client in mine]
+                told = {"part": one.part, "personal": one.personal, "last": one.last}
+                parts.append({**told, "clients": mine, "orders": orders})
             configs[node] = {"clients": clients, "kept": self._kept(clients, state), "wanted": json.dumps(parts)}
         records = {"arrays": self.arrays.record(state.parameters)}
         messages = self.conversation.messages(MessageType.EVALUATE, records, configs, state.round)

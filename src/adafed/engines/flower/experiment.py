@@ -100,9 +100,9 @@ def run_experiment(
     station = Station(config)
     ids, sizes = station.federation.ids, station.federation.train_sizes
     sampler = Sampler(config.cohort, ids, sizes, config.derived_seeds().sampling)
-    half = ServerHalf.of(config, ids)
     kept = RunDirectory.opened(directory, config, station.federation, grouped=1, engine="flower")
     try:
+        half = ServerHalf.of(config, ids, kept.rows)
         state = kept.restored() or half.first_state(station.initial, station.model.length)
         log.info("rule %s, server rate %g, %s", half.server.rule, half.server.rate, half.server.optimizer)
         if state.round:

@@ -27,6 +27,7 @@ class KeptOnNode:
         self.folder = Path(folder) if folder else None
         self.restarted = False
         self._target: Path | None = None
+        self._last: Path | None = None
         self._round = 0
 
     def __enter__(self) -> KeptOnNode:
@@ -44,6 +45,13 @@ class KeptOnNode:
             for file in self.where.glob(f"{self.client}-*.safetensors"):
                 if int(file.stem.partition("-")[2]) < self.last:
                     file.unlink(missing_ok=True)
+        if failed is None and self._last is not None:
+            self.state.array_records.pop(f"last:{self.client}", None)
+            if self._last.exists():
+                made = load_file(self._last)
+                self.state[f"last:{self.client}"] = ArrayRecord(
+                    {name: Array(one.numpy()) for name, one in made.items()}
+                )
         self._scratch.cleanup()
 
     def file(self, round: int | None = None) -> KeptFile:
@@ -51,6 +59,22 @@ class KeptOnNode:
         if round is not None:
             self._round, self._target = round, self._file(round)
         return KeptFile(self._source(), None if self._target is None else str(self._target))
+
+    def own(self, last: bool, made: bool) -> KeptFile:
+        """Where the client's own model is. After the `last` round it may be made anew, and is then found under `last`,
+        in `Context.state` and, with a folder, as a file."""
+        if not last:
+            return self.file()
+        file = self.where / f"last-{self.client}.safetensors"
+        if not made:
+            file.unlink(missing_ok=True)
+            self._last = file
+            return KeptFile(self._source(), str(file))
+        key = f"last:{self.client}"
+        if key in self.state.array_records and not file.exists():
+            arrays = self.state.array_records[key]
+            save_tensors(file, {name: torch.from_numpy(array.numpy()) for name, array in arrays.items()})
+        return KeptFile(str(file)) if file.exists() else self.file()
 
     def _source(self) -> str | None:
         if self.last == 0:

@@ -7,10 +7,11 @@ clients send two more numbers in `metrics`: `loss`, that of the received model o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from logging import getLogger
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord
@@ -25,10 +26,11 @@ from adafed.engines.flower.engine import sensible
 from adafed.engines.flower.replies import SAMPLES, client_of, node_of, numbers_of, suffixes
 from adafed.engines.flower.reporting import diagnostics, fairness_metrics
 from adafed.errors import AdafedError
-from adafed.rounds.cohort import Cohort, Sampler
+from adafed.rounds.cohort import NO_LOSSES, Cohort, Sampler
 from adafed.rounds.records import Evaluation, RoundRecord
 from adafed.rounds.replies import ACCURACY, LOSS, LOSSES
 from adafed.rounds.round import ServerHalf
+from adafed.server.memory import Remember
 from adafed.server.optimizers import ServerOptimizer, optimizer
 from adafed.server.schedules import Schedule, schedule
 from adafed.server.state import Server, ServerState
@@ -51,7 +53,8 @@ class FairStrategy(Strategy):
     `checkpoint` names a folder; the server's state is saved there after every round, and `start` goes on from it.
     `evaluate_every` is 0 for one evaluation after the last round, -1 for none. `loss` says which of the clients' losses
     the rule is told: before, after or running. `guards` bound what clients that lie can do (`adafed list guards`):
-    "default", or a list; () for none.
+    "default", or a list; () for none. `memory` is the number of rounds, or "all", for which the rule is shown the last
+    updates of clients that were not asked; a `Remember` says more.
     """
 
     def __init__(
@@ -69,6 +72,7 @@ class FairStrategy(Strategy):
         max_samples: int | None = None,
         statistics: Collection[str] | None = None,
         evaluate_every: int = 0,
+        memory: int | Literal["all"] | Remember = 0,
         checkpoint: str | Path | Keeper | None = None,
         guards: Sequence[Guard | str] | str = (),
     ) -> None:
@@ -90,6 +94,9 @@ class FairStrategy(Strategy):
         self.evaluate_every = evaluate_every
         self.keeper: Keeper | None = StateKeeper(checkpoint) if isinstance(checkpoint, str | Path) else checkpoint
         self.handshake = fraction_train < 1
+        self.remember = memory if isinstance(memory, Remember) else Remember(memory)
+        if self.keeper is not None and not isinstance(memory, Remember):
+            self.remember = replace(self.remember, store=self.keeper.rows)
         self.conversation = Conversation(min_available_nodes, max_samples)
         self.arrays: Arrays | None = None
         self.state: ServerState | None = None
@@ -200,7 +207,9 @@ class FairStrategy(Strategy):
 
     def _half(self) -> ServerHalf:
         """The server's half of a round, as the simulator has it."""
-        return ServerHalf(self.server, told=self.loss, local_lr=self._local_lr, guards=self.guards)
+        return ServerHalf(
+            self.server, told=self.loss, local_lr=self._local_lr, guards=self.guards, remember=self.remember
+        )
 
     # Evaluation
 
@@ -262,9 +271,9 @@ class _Ranked(Sampler):
         sizes = np.array([known[client] for client in self.clients])
         super().__init__(section, tuple(map(str, self.clients)), sizes, seed)
 
-    def cohort(self, round: int) -> Cohort:
-        ranks = super().cohort(round)
+    def cohort(self, round: int, losses: Mapping[int, float] = NO_LOSSES) -> Cohort:
         named = self.clients
+        ranks = super().cohort(round, {named.index(client): loss for client, loss in losses.items()})
         return Cohort(
             tuple(named[rank] for rank in ranks.clients),
             frozenset(named[rank] for rank in ranks.lost),

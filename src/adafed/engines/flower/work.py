@@ -57,12 +57,16 @@ def evaluated(station: Station, message: Message, context: Context, folder: str 
     orders, arrays = _config(message), layout(station)
     parameters = arrays.flat(message.content.array_records["arrays"])
     lasts = dict(zip(orders["clients"], orders["kept"], strict=True))
+    made: set[int] = set()  # clients that have their last own model: made once, whatever is measured with it
     numbers: dict[int, dict[str, Any]] = {int(client): {CLIENT: int(client)} for client in orders["clients"]}
     for wanted in json.loads(orders["wanted"]):
         for client, own in zip(wanted["clients"], wanted["orders"], strict=True):
             with KeptOnNode(context, client, int(lasts[client]), folder) as on_node:
-                kept = (on_node.file(),) if wanted["personal"] else ()
-                unit = MeasureUnit((client,), wanted["part"], wanted["personal"], kept, (own,))
+                last = wanted.get("last", False)
+                kept = (on_node.own(last, client in made),) if wanted["personal"] else ()
+                last = last and client not in made
+                made |= {client} if last else set()
+                unit = MeasureUnit((client,), wanted["part"], wanted["personal"], kept, (own,), last)
                 (score,) = station.measure(unit, parameters)
             found = {SAMPLES: score.samples, LOSS: score.loss, ACCURACY: score.accuracy}
             before = prefix(wanted["part"], wanted["personal"])

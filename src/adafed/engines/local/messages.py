@@ -32,6 +32,7 @@ def unit_to_json(unit: Unit) -> dict[str, Any]:
         return {"kind": "ask", "client": unit.client, "rule": unit.rule, "orders": unit.orders}
     told: dict[str, Any] = {"kept": unit.kept, "orders": unit.orders} if unit.kept or unit.orders else {}
     if isinstance(unit, MeasureUnit):
+        told |= {"last": True} if unit.last else {}
         return {"kind": "measure", "clients": unit.clients, "part": unit.part, "personal": unit.personal, **told}
     return {"kind": "train", "work": unit.work, "rows": unit.rows, "before": unit.before, "after": unit.after, **told}
 
@@ -42,7 +43,8 @@ def unit_from_json(content: dict[str, Any]) -> Unit:
     kept = tuple(KeptFile(*one) for one in content.get("kept", ()))
     orders = tuple(content.get("orders", ()))
     if content["kind"] == "measure":
-        return MeasureUnit(tuple(content["clients"]), content["part"], content["personal"], kept, orders)
+        clients, part, personal = tuple(content["clients"]), content["part"], content["personal"]
+        return MeasureUnit(clients, part, personal, kept, orders, content.get("last", False))
     work = tuple(Assignment(*one) for one in content["work"])
     return TrainUnit(work, tuple(content["rows"]), content["before"], content["after"], kept, orders)
 

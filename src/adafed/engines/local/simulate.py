@@ -50,9 +50,9 @@ class Simulation:
         self.federation = self.station.federation
         ids, sizes = self.federation.ids, self.federation.train_sizes
         sampler = Sampler(config.cohort, ids, sizes, config.derived_seeds().sampling)
-        half = ServerHalf.of(config, ids)
         self.directory = RunDirectory.opened(directory, config, self.federation, grouped=self.station.group)
         try:
+            half = ServerHalf.of(config, ids, self.directory.rows)
             first = half.first_state(self.station.initial, self.station.model.length)
             state = self.directory.restored() or first
             self.engine = LocalEngine(
@@ -129,10 +129,15 @@ class LocalEngine:
         return Collected(replies, updates=rows.rows(count, model.length) if count else None)
 
     def measure(self, wanted: Sequence[Wanted], state: ServerState) -> list[list[Scores]]:
-        found = []
+        found: list[list[Scores]] = []
+        made = False  # whether clients have their last own models: once, whatever is measured with them
         for one in wanted:
-            units = self._as_trained(one) if one.as_trained else self._neighbours(one, state)
+            if one.last and not made:
+                for client in one.clients:  # where the run had ended before, and went on
+                    self.directory.last_model(client).unlink(missing_ok=True)
+            units = self._as_trained(one) if one.as_trained else self._neighbours(one, state, made)
             found.append([score for unit in self.executor.measure(units, state.parameters) for score in unit])
+            made = made or one.last
         return found
 
     def ask(
@@ -146,6 +151,13 @@ class LocalEngine:
         source = None if last is None else str(self.directory.kept(client, last))
         return KeptFile(source, None if round is None else str(self.directory.kept(client, round)))
 
+    def _own(self, client: int, state: ServerState, wanted: Wanted, made: bool) -> KeptFile:
+        """Where a client's own model is, and where it goes if it is made anew after the last round."""
+        kept, file = self._kept(client, state), self.directory.last_model(client)
+        if not wanted.last:
+            return kept
+        return KeptFile(str(file)) if made and file.exists() else kept._replace(target=None if made else str(file))
+
     def _as_trained(self, wanted: Wanted) -> list[MeasureUnit]:
         """On the same samples as before the step and in the same batches: a model that did not move must not seem to
         have got worse by rounding."""
@@ -154,7 +166,7 @@ class LocalEngine:
             for unit in self._units
         ]
 
-    def _neighbours(self, wanted: Wanted, state: ServerState) -> list[MeasureUnit]:
+    def _neighbours(self, wanted: Wanted, state: ServerState, made: bool) -> list[MeasureUnit]:
         """Neighbours share a unit while their training samples number less than a batch's worth."""
         units: list[list[int]] = []
         filled = MEASURED_TOGETHER
@@ -164,10 +176,12 @@ class LocalEngine:
                 filled = 0
             units[-1].append(client)
             filled += int(self.sizes[client])
+        last, orders = wanted.last and not made, dict(zip(wanted.clients, wanted.orders, strict=False))
         return [
             MeasureUnit(
                 tuple(unit), wanted.part, wanted.personal,
-                tuple(self._kept(client, state) for client in unit) if wanted.personal else (),
+                tuple(self._own(client, state, wanted, made) for client in unit) if wanted.personal else (),
+                tuple(orders[client] for client in unit) if last else (), last,
             )
             for unit in units
         ]  # fmt: skip

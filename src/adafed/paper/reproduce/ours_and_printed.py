@@ -11,6 +11,7 @@ from adafed import paper
 from adafed.config.sections import Config
 from adafed.config.studies import Study, lineage
 from adafed.data.federation import IndexedFederation
+from adafed.data.framed import FramedFederation
 from adafed.engines.station import open_from
 from adafed.metrics import CLIENT, metric
 from adafed.report.tables import Cell, Row, Table, cells, column
@@ -85,7 +86,9 @@ def of_profile(study: Study, profile: str | None, runs: Sequence[Run]) -> list[s
     before = _flat(study.config(first.method, first.config.seed).to_dict())
     if profile not in (None, "paper"):
         begun = lineage(study.name, profile, study.profiles)
-        own = [{k: v for k, v in study.profiles[one].items() if k not in NO_CHANGE} for one in begun]
+        # What the paper's own profile sets is the experiment, not a change of it.
+        changed = [study.profiles[one] for one in begun if one != "paper"]
+        own = [{k: v for k, v in one.items() if k not in NO_CHANGE} for one in changed]
         keys = {line.partition(" = ")[0] for one in own for line in _flat(one)}
         changes = ", ".join(line for line in before if line.partition(" = ")[0] in keys)  # a variant may differ
         warning = next((WARNINGS[one] for one in begun if changes and one in WARNINGS), "")
@@ -126,6 +129,8 @@ def _commonest(runs: Sequence[Run], found: Mapping[str, list[RunSummary]]) -> li
 def commonest_share(config: Config) -> float | None:
     """Mean over clients of the percentage of their test samples that are of the class most trained on."""
     federation = open_from(config)
+    if isinstance(federation, FramedFederation):
+        federation = federation.federation
     if not isinstance(federation, IndexedFederation):
         return None
     targets_ = np.asarray(federation.dataset.targets)

@@ -13,7 +13,7 @@ from adafed.data import catalogue
 from adafed.errors import AdafedError
 from adafed.paper.reproduce.ours_and_printed import side_by_side
 from adafed.paper.reproduce.targets import chosen, here, source_study, target
-from adafed.report.figures import Figure, Panel, figure
+from adafed.report.figures import Figure, Panel, Source, figure
 from adafed.report.tables import Table
 from adafed.server_rules import RULES
 from adafed.studies.compare import Run, planned
@@ -36,6 +36,7 @@ class Request:
     sweep: bool = False
     download: bool = False
     verify: bool = True
+    panels: Sequence[str] = ()
 
     @property
     def root(self) -> Path:
@@ -83,8 +84,9 @@ def planned_for(request: Request) -> Plan:
         one = target(request.name, sweep=request.sweep)
         return Plan([_part(request, one.study(request.profile), one.printed)], request.root)
     drawing = figure(request.name)
+    drawing.require()
     parts, missing = [], []
-    for source in drawing.sources:
+    for source in _panels_wanted(drawing, request.panels):
         study = source_study(source, request.profile)
         if drawing.sources[1:] and not request.download and not here(study):
             missing.append(f"{study.config().data.name} is not here: {request.name} is drawn without it")
@@ -93,6 +95,15 @@ def planned_for(request: Request) -> Plan:
     if drawing.sources and not parts:
         _part(request, source_study(drawing.sources[0], request.profile), None)  # says where to get the data
     return Plan(parts, request.root, drawing, tuple(missing))
+
+
+def _panels_wanted(drawing: Figure, panels: Sequence[str]) -> Sequence[Source]:
+    """Of the experiments a figure is drawn from, those that are named, or all."""
+    there = [source.experiment for source in drawing.sources]
+    for name in panels:
+        if name not in there:
+            raise AdafedError(f"--panel is {name!r}; {drawing.name} has {', '.join(there) or 'none'}")
+    return [source for source in drawing.sources if not panels or source.experiment in panels]
 
 
 def _part(request: Request, study: Study, printed: paper.PrintedTable | None) -> Part:

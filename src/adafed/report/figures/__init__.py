@@ -38,6 +38,11 @@ class Figure:
     drawer: str  # module.function in this package: (panels) -> matplotlib's figure
     sources: tuple[Source, ...] = field(default=())
 
+    def require(self) -> None:
+        """That it can be drawn here is told before its runs, not after."""
+        _loaded("style")
+        _loaded(self.drawer.partition(".")[0])
+
     def draw(self, panels: Sequence[Panel]) -> Any:
         module, _, function = self.drawer.partition(".")
         return getattr(_loaded(module), function)(panels)
@@ -53,7 +58,7 @@ _CIFAR = (
     Source("cifar10-1", "CIFAR-10, set-up 1"),
     Source("cifar100-1", "CIFAR-100, set-up 1"),
 )
-_ADAFED = tuple(Source(one.experiment, one.title, methods=("AdaFed",)) for one in _CIFAR)
+_ADAFED = tuple(Source(one.experiment, one.title, methods=("AdaFed", "AdaFed as printed")) for one in _CIFAR)
 _NORM = tuple(Source(one.experiment, one.title, variant="norm") for one in _CIFAR)
 _CURVES = (Source("cifar10-1", "CIFAR-10, set-up 1", paper="curves"), _CIFAR[1])
 

@@ -31,42 +31,62 @@ def accuracy(panels: Sequence[Panel]) -> Figure:
 
 
 def losses(panels: Sequence[Panel]) -> Figure:
-    """The client whose first loss was the largest, and the one whose first loss was the smallest."""
-    figure = Figure(figsize=(PAGE, 2.3), layout="constrained")
-    for axes, panel in zip(_axes(figure, len(panels)), panels, strict=True):
-        (directories,) = panel.runs.values()
-        chosen = _extreme_clients(directories[0])
-        for place, (name, (rounds, values)) in enumerate(chosen.items()):
-            style = look(["high", "low"])["high" if place == 0 else "low"]
-            axes.plot(rounds, values, color=style["color"], linewidth=0.5, alpha=0.35)
-            axes.plot(rounds, smooth(values, 0.1), label=name, markevery=spaced(len(rounds), 4 * place), **style)
-        axes.set_title(panel.title)
+    """The client whose first loss was the largest, and the one whose first loss was the smallest; a row a method."""
+    methods = list(dict.fromkeys(method for panel in panels for method in panel.runs))
+    figure = Figure(figsize=(PAGE, 0.3 + 2.0 * len(methods)), layout="constrained")
+    grid = figure.subplots(len(methods), len(panels), squeeze=False)
+    for row, method in zip(grid, methods, strict=True):
+        for axes, panel in zip(row, panels, strict=True):
+            _two_losses(axes, _extreme_clients(panel.runs[method][0]))
+            axes.set_title(f"{panel.title}: {method}")
+        row[0].set_ylabel("training loss")
+    for axes in grid[-1]:
         axes.set_xlabel("round")
-        axes.set_ylabel("training loss")
-        axes.set_ylim(0, 1.06 * max(values.max() for _, values in chosen.values()))
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.legend()
     return figure
 
 
+def _two_losses(axes: Axes, chosen: dict[str, tuple[Vector, Vector]]) -> None:
+    largest = 0.0
+    for place, (name, (rounds, values)) in enumerate(chosen.items()):
+        style = look(["high", "low"])["high" if place == 0 else "low"]
+        known = np.isfinite(values)
+        axes.plot(rounds[known], values[known], color=style["color"], linewidth=0.5, alpha=0.35)
+        smoothed = smooth(values[known], 0.1)
+        axes.plot(rounds[known], smoothed, label=name, markevery=spaced(int(known.sum()), 4 * place), **style)
+        largest = max([largest, *values[known]])
+    axes.set_ylim(0, 1.06 * largest)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.legend()
+
+
+PRINTED = ", as printed"  # how the second line of a case is called
+
+
 def norms(panels: Sequence[Panel]) -> Figure:
-    """||d_t|| over its largest value, a row for each data set and a column for each case."""
-    cases = list(dict.fromkeys(method for panel in panels for method in panel.runs))
-    figure = Figure(figsize=(PAGE, 0.5 + 1.6 * len(panels)), layout="constrained")
+    """||d_t|| over its largest value, a row for each data set and a column for each case; as printed beside ours."""
+    cases = list(dict.fromkeys(case.removesuffix(PRINTED) for panel in panels for case in panel.runs))
+    figure = Figure(figsize=(PAGE, 0.7 + 1.6 * len(panels)), layout="constrained")
     grid = figure.subplots(len(panels), len(cases), squeeze=False, sharey=True)
+    shown = {}
     for row, panel in zip(grid, panels, strict=True):
         for axes, case in zip(row, cases, strict=True):
-            rounds, values = _averaged(panel.runs.get(case, []), _norm)
-            if len(values):
-                values = values / np.nanmax(values)
-                axes.plot(rounds, values, color=COLOURS[7], linewidth=0.5, alpha=0.6)
-                axes.plot(rounds, smooth(values), color=COLOURS[0], linewidth=1.4)
+            for name, colour, dashes in ((case, COLOURS[0], "-"), (f"{case}{PRINTED}", COLOURS[1], "--")):
+                rounds, values = _averaged(panel.runs.get(name, []), _norm)
+                if len(values):
+                    values = values / np.nanmax(values)
+                    axes.plot(rounds, values, color=colour, linewidth=0.5, alpha=0.3)
+                    label = "as printed" if name != case else "|f|^gamma over its mean"
+                    (shown[label],) = axes.plot(
+                        rounds, smooth(values), color=colour, linestyle=dashes, linewidth=1.4, label=label
+                    )
             axes.set_title(f"{panel.title}: {case}", fontsize=7)
             axes.set_ylim(0, 1.05)
             axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         row[0].set_ylabel(r"$\|d_t\|$ / max")
     for axes in grid[-1]:
         axes.set_xlabel("round")
+    if len(shown) > 1:
+        figure.legend(list(shown.values()), list(shown), loc="outside lower center", ncols=2, handlelength=3.2)
     return figure
 
 

@@ -22,8 +22,8 @@ def draw(_: Sequence[Panel]) -> Figure:
     unequal = np.array([[0.2, 0.75], [1.7, 0.15]])
     _hull(left, unequal, r"(b) $\|g_1\| < \|g_2\|$: $d$ leans to $g_1$")
     angle = np.radians([75.0, 15.0])
-    equal = 1.2 * np.stack([np.cos(angle), np.sin(angle)], axis=1)
-    _hull(middle, equal, r"(c) $\|g_1\| = \|g_2\|$: $d$ bisects")
+    equal = np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    _hull(middle, equal, r"(c) $\|g_1\| = \|g_2\| = 1$: $d$ bisects")
     _adafed(right, unequal)
     return figure
 

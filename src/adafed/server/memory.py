@@ -1,0 +1,206 @@
+"""What the server remembers of the federation: every client's latest update, with what the client told beside it.
+
+`Memory` is a value: `after` makes the next round's from it, and what the state of an earlier round remembers stays as
+it was. The inner products of the remembered updates are kept with them, so a round makes those of its cohort alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from adafed.algebra.cross import cross
+from adafed.algebra.gram import gram
+from adafed.algebra.rows import Rows
+from adafed.algebra.stored import STORAGES, StoredRow
+from adafed.errors import AdafedError
+from adafed.registry import one_of
+from adafed.server.row_files import PlacedRow, RowStore
+from adafed.server_rules.base import EVER, Matrix, Vector
+
+Row = torch.Tensor | StoredRow
+
+
+@dataclass(frozen=True)
+class Remember:
+    """How long the server remembers, and how.
+
+    rounds    the age up to which a remembered update is shown to the rule beside the cohort's; 0: none, "all": any.
+    discount  what a told loss and a sample count are multiplied by for every round of their age.
+    most      updates that are remembered at most; the oldest go first. 0: no limit.
+    store     where they lie.
+    """
+
+    rounds: int | Literal["all"] = 0
+    discount: float = 1.0
+    most: int = 0
+    store: RowStore = field(default_factory=RowStore, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.rounds != "all" and not (type(self.rounds) is int and self.rounds >= 0):
+            raise AdafedError(f'memory.rounds is {self.rounds!r}; it must be a number of rounds, or "all"')
+        if not 0.0 < self.discount <= 1.0:
+            raise AdafedError(f"memory.discount is {self.discount}; it must be above 0 and at most 1")
+        one_of("memory.storage", self.store.storage, STORAGES)
+
+    @property
+    def horizon(self) -> int:
+        return EVER if self.rounds == "all" else self.rounds
+
+
+def _none() -> Vector:
+    return np.zeros(0)
+
+
+@dataclass(frozen=True, eq=False)
+class Memory:
+    """The remembered updates, oldest first, with the clients' names, the rounds they are from, what was told then (NaN
+    where it was not), their lengths and Gram matrix where a rule has asked for them, and the coefficients they had."""
+
+    clients: tuple[str, ...] = ()
+    rounds: tuple[int, ...] = ()
+    rows: tuple[Row, ...] = ()
+    losses: Vector = field(default_factory=_none)
+    sizes: Vector = field(default_factory=_none)
+    accuracies: Vector = field(default_factory=_none)
+    lengths: Vector = field(default_factory=_none)
+    coefficients: Vector = field(default_factory=_none)
+    gram: Matrix | None = None
+    precise: bool = False  # whether every product of the matrix was made in float64
+
+    @classmethod
+    def of(cls, names: Sequence[tuple[str, int]], rows: Sequence[Row] | torch.Tensor | None) -> Memory:
+        """Updates of which nothing else is known."""
+        rows = [] if rows is None else list(rows)
+        if len(rows) != len(names):
+            raise AdafedError(f"state has {len(rows)} vectors and names {len(names)}; save and restore both")
+        clients, rounds = tuple(client for client, _ in names), tuple(round_ for _, round_ in names)
+        return cls(clients, rounds, tuple(rows)).telling(None, None, None, None, np.zeros(len(rows)))
+
+    @property
+    def names(self) -> tuple[tuple[str, int], ...]:
+        return tuple(zip(self.clients, self.rounds, strict=True))
+
+    def telling(
+        self,
+        losses: Vector | None,
+        sizes: Vector | None,
+        accuracies: Vector | None,
+        lengths: Vector | None,
+        coefficients: Vector,
+    ) -> Memory:
+        """With what is known of them beside their updates; None: nothing."""
+        unknown = np.full(len(self), np.nan)
+        return replace(
+            self,
+            losses=unknown if losses is None else losses,
+            sizes=unknown if sizes is None else sizes,
+            accuracies=unknown if accuracies is None else accuracies,
+            lengths=unknown if lengths is None else lengths,
+            coefficients=coefficients,
+        )
+
+    def __len__(self) -> int:
+        return len(self.clients)
+
+    def some(self, places: Sequence[int]) -> Memory:
+        """These of them."""
+        chosen = list(places)
+        if chosen == list(range(len(self))):
+            return self
+        return Memory(
+            tuple(self.clients[i] for i in chosen),
+            tuple(self.rounds[i] for i in chosen),
+            tuple(self.rows[i] for i in chosen),
+            self.losses[chosen],
+            self.sizes[chosen],
+            self.accuracies[chosen],
+            self.lengths[chosen],
+            self.coefficients[chosen],
+            None if self.gram is None else self.gram[np.ix_(chosen, chosen)],
+            self.precise,
+        )
+
+    def matrix(self, *, precise: bool = False) -> Matrix:
+        """The Gram matrix of the remembered updates: the one that is kept, or made anew."""
+        if self.gram is not None and (self.precise or not precise):
+            return self.gram
+        return gram(Rows.of_stored(self.rows), precise=precise) if self.rows else np.zeros((0, 0))
+
+    def after(self, new: Memory, between: Matrix | None) -> Memory:
+        """With newer updates behind the older ones, of other clients; `between` are the products of the older rows with
+        the newer."""
+        matrix = None
+        if between is not None and self.gram is not None and new.gram is not None:
+            matrix = np.block([[self.gram, between], [between.T, new.gram]])
+        elif not len(self):
+            matrix = new.gram
+        return Memory(
+            self.clients + new.clients,
+            self.rounds + new.rounds,
+            self.rows + new.rows,
+            np.append(self.losses, new.losses),
+            np.append(self.sizes, new.sizes),
+            np.append(self.accuracies, new.accuracies),
+            np.append(self.lengths, new.lengths),
+            np.append(self.coefficients, new.coefficients),
+            matrix,
+            new.precise and (self.precise or not len(self)),
+        )
+
+    # To and from a checkpoint
+
+    def packed(self) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+        """As tensors and plain numbers. A row that lies in a file of its own is named by its place there."""
+        tensors: dict[str, torch.Tensor] = {}
+        places = [row.place if isinstance(row, PlacedRow) else -1 for row in self.rows]
+        here = [row for row in self.rows if not isinstance(row, PlacedRow)]
+        if here:
+            tensors["memory"] = torch.stack([row.tensor() if isinstance(row, StoredRow) else row for row in here])
+        if len(self):
+            told = [self.losses, self.sizes, self.accuracies, self.lengths, self.coefficients]
+            tensors["memory.told"] = torch.from_numpy(np.stack(told))
+        if self.gram is not None and len(self):
+            tensors["memory.gram"] = torch.from_numpy(self.gram)
+        numbers: dict[str, Any] = {"memory": self.names}
+        if any(place >= 0 for place in places):
+            numbers["places"] = places
+            numbers["totals"] = [row.total if isinstance(row, PlacedRow) else 0 for row in self.rows]
+        if self.precise:
+            numbers["precise"] = True
+        return tensors, numbers
+
+    @classmethod
+    def unpacked(
+        cls, tensors: Mapping[str, torch.Tensor], numbers: Mapping[str, Any], length: int, store: RowStore | None
+    ) -> Memory:
+        names = [(str(client), int(round_)) for client, round_ in numbers["memory"]]
+        if not names:
+            return NOBODY
+        there: list[Row] = list(tensors["memory"]) if "memory" in tensors else []
+        places = [int(place) for place in numbers.get("places", [-1] * len(names))]
+        found: list[PlacedRow] = []
+        if any(place >= 0 for place in places):
+            if store is None:
+                raise AdafedError("the checkpoint names updates in a file that is not at hand; give its folder")
+            both = zip(places, numbers["totals"], strict=True)
+            found = store.file(length).find([(place, int(total)) for place, total in both if place >= 0])
+        rows: list[Row] = [found.pop(0) if place >= 0 else there.pop(0) for place in places]
+        memory = cls.of(names, rows)
+        if "memory.told" in tensors:
+            memory = memory.telling(*tensors["memory.told"].numpy())
+        if "memory.gram" in tensors:
+            memory = replace(memory, gram=tensors["memory.gram"].numpy(), precise=bool(numbers.get("precise", False)))
+        return memory
+
+
+NOBODY = Memory()  # one for all: states that remember nobody are equal
+
+
+def products(fresh: Rows, memory: Memory, *, precise: bool) -> Matrix:
+    """Of the fresh updates with the remembered ones."""
+    return cross(fresh, Rows.of_stored(memory.rows), precise=precise) if len(memory) else np.zeros((fresh.count, 0))
