@@ -1,4 +1,4 @@
-"""What the default guards cost of a round's processor time: every round is aggregated without them and with them.
+"""What the default guards cost of a round's processor time, in one run: a round is aggregated without and with them.
 
     python benchmarks/guards.py [--rounds 60] [--clients 10] [--hidden 64]
 
