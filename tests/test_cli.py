@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import signal
 import subprocess
@@ -307,7 +308,7 @@ def test_tune_searches_the_grid_times_the_rates_on_validation(
     assert called(monkeypatch, *arguments, "--set", "rounds=2") == 0
     out = capsys.readouterr().out
     trials = [line for line in out.splitlines() if "rule.t=" in line and not line.startswith("--set")]
-    assert len(trials) == 10  # five tilts times two rates
+    assert len(trials) == 20  # five tilts times two rates times two momenta
     assert sum("◀" in line for line in trials) == 1
     assert out.splitlines()[-1].startswith("--set rule.t=")
 
@@ -317,13 +318,10 @@ def test_tune_with_two_objectives_marks_the_pareto_front(
 ) -> None:
     arguments = ["tune", str(experiment), "--rule", "fedavg", "--rates", "0.01,0.3,1,3", "-q", "-f", "csv"]
     assert called(monkeypatch, *arguments, "--objective", "both", "--set", "rounds=2") == 0
-    rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith('"server.rate') or "rate=" in line]
-    scores = []
-    for line in rows:
-        if line.startswith("--set"):
-            continue
-        fields = line.split(",")
-        scores.append((float(fields[3]), float(fields[7]), "◀" in line))
+    lines = [line for line in capsys.readouterr().out.splitlines() if "rate=" in line and not line.startswith("--set")]
+    rows = list(csv.reader(lines))
+    assert len(rows) == 8  # four rates times two momenta
+    scores = [(float(fields[3]), float(fields[7]), "◀" in fields[0]) for fields in rows]
     assert any(chosen for *_, chosen in scores)
     for mean, worst, chosen in scores:
         beaten = any(m >= mean and w >= worst and (m, w) != (mean, worst) for m, w, _ in scores)
