@@ -2,16 +2,16 @@
 
 Under rules that solve with the Gram matrix no step is taken that makes a client worse off, so an update turned round
 stops them all; under the others it pulls against them. Where the others agree, such an update is not dropped: its own
-part is made no longer than half of the usual, and as much of the others' mean a is added as makes it go along with a,
-half as far as a itself. Where the others do not agree among themselves, opposing them is what every client does, and
-nothing is bounded.
+part is made no longer than half of the usual, and as much of the others' mean a is added as makes it go along with a as
+far as a itself. What it says at right angles to a stays in it. Where the others do not agree among themselves, opposing
+them is what every client does, and nothing is bounded.
 
 A client that has opposed the others in most of the rounds it took part in lately stays bounded while it points against
 them at all: late in training the others agree less, and a liar would get its veto back.
 
-Why half: every vector of the hull of updates with g . a >= ||a||^2 / 2 has that product too, so a rule that takes one
-of them goes half as far along a, whatever the one client sends. Its loss counts as the others' median at most, or gamma
-would give the veto back.
+Why it is enough: where the others' updates have g . a >= ||a||^2 / 2, so has every vector of the hull of them and the
+bounded one. A rule that takes one of these goes half as far along a, whatever the one client sends. Its loss counts as
+the others' median at most, or gamma would give the veto back.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class BoundedVeto(LookingBack):
     cosine: float = 0.2  # how far it must point against their sum
     agreement: float = 1.1  # how much longer their sum must be than that of updates at right angles
     longer: float = 1.2  # than the median it must be under rules that only add up: there a short one does no harm
-    left: float = 0.5  # of the step of the others
+    left: float = 1.0  # how far it goes along with their mean, at least, of the mean itself
     length: float = 0.5  # of the others' median that its own part may have
     lately: float = 0.5  # share of its last rounds in which a client must have opposed to stay bounded
 
