@@ -219,34 +219,23 @@ def test_the_defaults_are_a_run() -> None:
     assert len(records) == 1
 
 
-def test_an_experiment_has_the_default_guards_unless_it_says_otherwise() -> None:
-    named = [guard.name for guard in config_from({}).parts.guards]
+def test_an_experiment_has_the_guards_that_it_names() -> None:
+    assert config_from({}).parts.guards == ()
+    named = [guard.name for guard in config_from({"guards": {"use": "default"}}).parts.guards]
     assert named == list(DEFAULT_GUARDS)
-    assert config_from({"guards": {"use": "default"}}).parts.guards == config_from({}).parts.guards
     assert config_from({"guards": {"use": []}}).parts.guards == ()
     more = config_from({"guards": {"use": ["default", {"name": "krum", "share": 0.2}]}}).parts.guards
     assert [guard.name for guard in more] == [*DEFAULT_GUARDS, "krum"]
 
 
-def test_the_paper_s_preset_runs_without_guards_unless_they_are_named() -> None:
-    paper = {"rule": {"name": "adafed", "preset": "paper"}}
-    assert config_from(paper).parts.guards == ()
-    assert config_from(paper | {"guards": {"use": "default"}}).parts.guards != ()
-
-
 def test_guards_are_kept_with_every_option() -> None:
     """So that a later default changes no old run."""
-    kept = config_from({}).completed().to_dict()["guards"]["use"]
+    kept = config_from({"guards": {"use": "default"}}).completed().to_dict()["guards"]["use"]
     assert [one["name"] for one in kept] == list(DEFAULT_GUARDS)
     assert all(len(one) > 1 for one in kept)
-    assert config_from({"guards": {"use": kept}}).parts.guards == config_from({}).parts.guards
-
-
-def test_a_run_of_before_there_were_guards_has_none(tmp_path: Path) -> None:
-    (tmp_path / "config.toml").write_text("rounds = 3\n")
-    assert load_config(tmp_path / "config.toml").parts.guards != ()
-    (tmp_path / "run.json").write_text("{}")
-    assert load_config(tmp_path / "config.toml").parts.guards == ()
+    assert (
+        config_from({"guards": {"use": kept}}).parts.guards == config_from({"guards": {"use": "default"}}).parts.guards
+    )
 
 
 @pytest.mark.parametrize(

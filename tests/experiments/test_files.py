@@ -14,7 +14,7 @@ from adafed.config.studies import load_study
 from adafed.paper.reproduce import Target, hours, targets
 
 FOLDER = Path(adafed.__file__).parent / "experiments"
-FILES = sorted(file for file in FOLDER.glob("*.toml") if file.stem != "demo")  # which is not of the paper
+FILES = sorted(file for file in FOLDER.glob("*.toml") if file.stem not in ("demo", "attack"))  # no paper's
 TABLES = [target for target in targets().values() if not target.sweep]
 BEYOND = {"FedFV", "AdaFed (default)"}  # rows that the paper does not print
 OURS = {"q-FFL": "q", "FedMGDA+": "epsilon", "TERM": "t", "AdaFed": "gamma"}

@@ -251,7 +251,7 @@ def test_watching_a_real_run(browser: Any, tmp_path: Path) -> None:
     out = tmp_path / "run"
     command = [sys.executable, "-m", "adafed"]
     settings = ["--set", "rounds=4000", "--set", "model=logistic", "--set", "evaluation.every=5", "--workers", "0"]
-    run = subprocess.Popen([*command, "run", "demo", "--method", "AdaFed", "--out", str(out), "-q", *settings])
+    run = subprocess.Popen([*command, "run", "demo", "--method", "AdaFed, memory", "--out", str(out), "-q", *settings])
     watch = None
     try:
         while not (out / "config.toml").exists() or not gathered([out]).methods:

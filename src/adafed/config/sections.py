@@ -27,7 +27,7 @@ from adafed.registry import options
 from adafed.server.optimizers import ServerOptimizer, optimizer
 from adafed.server.schedules import Schedule, schedule
 from adafed.server_rules import Rule, rule
-from adafed.server_rules.guards import DEFAULT, Guard, guards_from
+from adafed.server_rules.guards import Guard, guards_from
 
 
 class Section(BaseModel):
@@ -158,7 +158,7 @@ class GuardsSection(Section):
     """Guards between the screening of updates and the rule, in the order they act in: names, or tables with a name and
     options; "default" stands for the default ones."""
 
-    use: Annotated[list[Entry], BeforeValidator(_text_as_list)] = Field(default_factory=lambda: [named(DEFAULT)])
+    use: Annotated[list[Entry], BeforeValidator(_text_as_list)] = Field(default_factory=list)
 
 
 class MemorySection(Section):
@@ -217,7 +217,6 @@ class TrackSection(Section):
 
 
 SECTIONS = tuple(kind.section for kind in WITH_KEYS if kind.section is not None)  # called as their rules are
-AS_PRINTED = "paper"  # the preset of a rule that runs without guards unless they are named
 STUDY_SECTIONS = ("methods", "profiles", "variants", "study")
 
 
@@ -366,8 +365,6 @@ def load_config(path: str | Path, settings: Iterable[str] = ()) -> Config:
         raise AdafedError(f"{path} is not TOML: {error}") from None
     content = {key: value for key, value in content.items() if key not in STUDY_SECTIONS}
     content.setdefault("name", file.stem)
-    if file.name == "config.toml" and (file.parent / "run.json").exists():
-        content.setdefault("guards", {"use": []})  # a run of before there were any
     return config_from(merged(content, parse_settings(settings)))
 
 
@@ -381,8 +378,6 @@ def config_from(content: Mapping[str, Any]) -> Config:
             key: {"name": USUAL_NAMES[key], **value} if key in USUAL_NAMES and isinstance(value, Mapping) else value
             for key, value in content["server"].items()
         }
-    if isinstance(content.get("rule"), Mapping) and content["rule"].get("preset") == AS_PRINTED:
-        content["guards"] = {"use": [], **content.get("guards", {})}
     try:
         config = Config.model_validate(content)
     except ValidationError as error:
