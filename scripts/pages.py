@@ -117,7 +117,6 @@ def _home(module: str, name: str) -> str:
 
 def _bases() -> str:
     blocks = [
-        "adafed.client_rules.base.ClientRule",
         "adafed.client_rules.base.Visit",
         "adafed.client_rules.base.Begun",
         "adafed.client_rules.base.Plan",
@@ -132,7 +131,7 @@ def _bases() -> str:
     ]
     homes = [_home(*block.rsplit(".", 1)) for block in blocks]
     told = "What a part of your own derives from or is handed ([how to](../own.md)). "
-    more = "`Rule`, `Facts`, `Answer`, `Guard` and `Verdict` stand under [Python](python.md)."
+    more = "`Rule`, `Facts`, `Answer`, `ClientRule`, `Guard` and `Verdict` stand under [Python](python.md)."
     listed = "\n".join(f"::: {home}\n" for home in dict.fromkeys(homes))
     return f"# Bases for your own parts\n\n{told}{more}\n\n{listed}"
 
@@ -183,9 +182,13 @@ def _entries(registry: Any) -> Iterator[str]:
             for one in section.value
         }
         body = "\n\n".join(section.value for section in sections if section.kind.value == "text")
-        source = f"*{entry.summary}* · {entry.source}" if getattr(entry, "source", "") else f"*{entry.summary}*"
+        paper = re.search(r"url\s*= \{(.*?)\}", cited.get(name, ""))
+        who = (
+            f"[{entry.source}]({paper[1]})" if paper and getattr(entry, "source", "") else getattr(entry, "source", "")
+        )
+        source = f"*{entry.summary}* · {who}" if who else f"*{entry.summary}*"
         anchor = f"{registry.kind.replace(' ', '-')}-{name.replace('+', '-plus')}"
-        yield f"### `{name}` {{ #{anchor} }}\n\n{source}\n\n{body}\n"
+        yield f"### `{name}` {{ #{anchor} }}\n\n{source}\n\n{_plain(body)}\n"
         if found := registry.options(name):
             yield "| option | default | what it is |\n|---|---|---|"
             for option in found.values():
@@ -193,10 +196,16 @@ def _entries(registry: Any) -> Iterator[str]:
                     "none: it must be given" if option.default is inspect.Parameter.empty else f"`{option.default!r}`"
                 )
                 what = (options.get(option.parameter) or option.help).replace("\n", " ").replace("|", "\\|")
+                what = _plain(what)
                 yield f"| `{option.key}` | {default} | {what} |"
             yield ""
         if name in cited:
             yield '??? quote "BibTeX"\n\n    ```bibtex\n' + _indented(cited[name]) + "\n    ```\n"
+
+
+def _plain(text: str) -> str:
+    """Formulas of docstrings as they stand: <h, y> is no HTML, a * b * c no emphasis."""
+    return re.sub(r"<(?=[A-Za-z/])", "&lt;", text).replace(" * ", " \\* ")
 
 
 def _indented(text: str) -> str:
