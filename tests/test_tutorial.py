@@ -15,7 +15,8 @@ ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```", re.MULTILINE | re.DOTALL)
 HERE = "run = { workers = 0 }"
 SHORTER = (
-    ("rounds = 60", f"rounds = 4\n{HERE}"), ("rounds = 20", f"rounds = 3\n{HERE}"), ("--seeds 0,1,2", "--seeds 0"),
+    ("rounds = 60", f"rounds = 4\n{HERE}"), ("rounds = 20", f"rounds = 3\n{HERE}"), ("--seeds 0,1,2,3,4", "--seeds 0"),
+    ("--seeds 0,1,2", "--seeds 0"), ("rounds = 30", "rounds = 3"), ("(3, 30)", "(1, 2)"),
 )  # fmt: skip
 
 
@@ -44,7 +45,7 @@ def followed(page: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def clean() -> None:
     """A module of one test is not that of the next."""
-    for name in ("offices", "mine", "network"):
+    for name in ("offices", "mine", "network", "clinics"):
         sys.modules.pop(name, None)
 
 
@@ -63,3 +64,10 @@ def test_own_data_and_then_an_own_rule(tmp_path: Path, monkeypatch: pytest.Monke
     followed("rule", tmp_path, monkeypatch)
     assert (tmp_path / "runs" / "offices" / "mine-AboveMedian").is_dir()
     shutil.rmtree(tmp_path / "runs")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("clean")
+def test_the_walk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    followed("walk", tmp_path, monkeypatch)
+    assert (tmp_path / "runs" / "clinics" / "report.html").exists()
