@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from adafed.config.sections import load_config
+from adafed.config.sections import load_kept
 from adafed.errors import AdafedError
 from adafed.report.figures import Panel
 from adafed.report.figures.style import COLOURS, PAGE, Vector, look, smooth, spaced
@@ -125,7 +125,7 @@ def _lines(panels: Sequence[Panel], read: Read, label: str, *, smoothed: bool) -
 def _named(method: str, panels: Sequence[Panel]) -> str:
     """A method that serves every client its own model says so: it is no rival of the others."""
     directories = [directory for panel in panels for directory in panel.runs.get(method, [])]
-    personal = any(load_config(directory / "config.toml").personalised for directory in directories)
+    personal = any(load_kept(directory).personalised for directory in directories)
     return f"{method} (own models)" if personal else method
 
 
