@@ -83,10 +83,9 @@ class BoundedVeto(LookingBack):
         if "gram" not in needs:
             opposing &= norms > self.longer * median(norms)
         state = _looked_at(facts, opposing, state)
-        known = [state.get(client) for client in facts.clients]
-        lately = np.array([one is not None and one["opposed"] >= self.lately for one in known])
-        trusted = np.array([one is not None and one["kept"] >= self.kept for one in known])
-        opposing = (opposing | (lately & (along < 0.0))) & ~trusted
+        for k, one in ((k, state[client]) for k, client in enumerate(facts.clients) if client in state):
+            lately = one["opposed"] >= self.lately and along[k] < 0.0
+            opposing[k] = (opposing[k] or lately) and one["kept"] < self.kept
         if not opposing.any() or 2 * opposing.sum() >= count:
             return Verdict(facts, state=state)
         return replace(self._bounded(facts, opposing), state=state)
@@ -119,6 +118,8 @@ def _looked_at(facts: Facts, opposing: Flags, state: Numbers) -> Numbers:
     """The state with this round's: who opposed, and whose loss went the way the last step had let expect."""
     found = dict(state)
     for k, client in enumerate(facts.clients):
+        if not opposing[k] and client not in found:
+            continue
         one = found.pop(client, {"opposed": 0.0, "kept": 0.0, "loss": None, "rate": 0.0})
         opposed = (1.0 - RECENT) * one["opposed"] + RECENT * bool(opposing[k])
         loss = None if facts.losses is None else float(facts.losses[k])
