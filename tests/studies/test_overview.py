@@ -52,6 +52,8 @@ def test_a_single_pair_tells_nobody_apart() -> None:
 
 def test_only_a_run_with_todays_options_is_called_the_default() -> None:
     told = run("adafed", 0, 1.0, settings=TODAY)
+    assert overview.spoken("adafed", told) == overview.spoken("AdaFed (default)", told) == "AdaFed (default, no memory)"
+    told = run("adafed", 0, 1.0, settings=TODAY | {"memory": "auto"})
     assert overview.spoken("adafed", told) == overview.spoken("AdaFed (default)", told) == "AdaFed (default)"
     before = run("adafed", 0, 1.0, settings={"rule": {**TODAY["rule"], "gamma": 77.0}})
     assert overview.spoken("AdaFed (default)", before) == "AdaFed (a former default)"

@@ -24,7 +24,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import IO, Any
 
-from adafed.config.sections import Config, load_config
+from adafed.config.sections import Config, load_kept
 from adafed.data.base import Federation
 from adafed.data.labels import label_counts
 from adafed.errors import AdafedError
@@ -62,7 +62,8 @@ class RunDirectory:
         self._checkpoints: Checkpoints | None = None
         self._clients = path / CLIENTS if path else None
         section = config.memory
-        self.rows = RowStore(section.storage, section.budget_mb * 2**20, path / MEMORY if path else None)
+        place = path / MEMORY if path else None
+        self.rows = RowStore(section.storage, section.budget_mb * 2**20, place, section.sketch)
         self._named: dict[str, int] = {}  # the clients' files that the newest checkpoint names
         self._track = Tracking({})
         self._superseded: list[Path] = []  # and those that only the one before it does
@@ -216,7 +217,7 @@ class RunDirectory:
         """Nothing may have changed that the bits depend on."""
         assert self.path is not None
         assert self._checkpoints is not None
-        require_same(self.path, load_config(self.path / "config.toml"), self.config)
+        require_same(self.path, load_kept(self.path), self.config)
         was, is_ = before["data"]["checksum"], now["data"]["checksum"]
         if was != is_:
             raise AdafedError(

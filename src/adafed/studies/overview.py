@@ -21,6 +21,7 @@ from adafed.server_rules import rule
 from adafed.studies.results import Difference, Kept, KeptRun, difference, load
 
 BASE, DEFAULT, FORMER = "FedAvg", "AdaFed (default)", "AdaFed (a former default)"
+ALONE = "AdaFed (default, no memory)"
 MEASURES = ("mean", "worst_10", "excess")  # of a cell, from top to bottom
 FAIREST = "worst_10"
 SHOWN = ("worst_10", "mean")  # of the figure
@@ -86,11 +87,14 @@ def personalised(runs: dict[int, KeptRun]) -> bool:
 def spoken(method: str, run: KeptRun) -> str:
     """A rule named on the command line as the tables name it: adafed(gamma=3.0) is "AdaFed, gamma 3".
 
-    The default has changed before: only a run that was told today's options is called by it.
+    The default has changed before: only a run that was told today's options is called by it, and one that remembered
+    nobody is called so.
     """
     found = re.fullmatch(r"adafed(?:\((.*)\))?", method)
     if method == DEFAULT or (found is not None and not found[1]):
-        return DEFAULT if run.settings.get("rule") == _options_today() else FORMER
+        if run.settings.get("rule") != _options_today():
+            return FORMER
+        return DEFAULT if run.settings.get("memory", 0) != 0 else ALONE
     if found is None:
         return method
     options = [option.split("=") for option in found[1].split(", ")]
@@ -162,7 +166,7 @@ def others(found: Sequence[Setup]) -> str:
 
 def verdicts(found: Sequence[Setup]) -> str:
     """Who is fairest, who has the highest mean, and what the default of the package is worth against FedAvg."""
-    lines = [_line(["set-up", "fairest (worst 10 %)", "highest mean", f"{DEFAULT} against {BASE}"])]
+    lines = [_line(["set-up", "fairest (worst 10 %)", "highest mean", f"AdaFed's default against {BASE}"])]
     lines.append(_line(["---"] * 4))
     for setup in found:
         told = [_told(setup, key) for key in (FAIREST, "mean")]
@@ -186,11 +190,12 @@ def _told(setup: Setup, key: str) -> str:
 
 
 def _against(setup: Setup) -> str:
-    if DEFAULT not in setup.methods():
+    ours = next((method for method in (DEFAULT, ALONE) if method in setup.methods()), None)
+    if ours is None:
         return "not run"
     told = []
     for key in ("worst_10", "mean"):
-        found = setup.difference(DEFAULT, BASE, key)
+        found = setup.difference(ours, BASE, key)
         if found is None or found.half is None:
             told.append(f"{_label(key)}: one pair")
             continue

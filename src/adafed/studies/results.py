@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from adafed.config.sections import load_config
+from adafed.config.sections import load_kept
 from adafed.errors import AdafedError
 from adafed.files import full_disk_in_a_sentence, write_whole
 from adafed.metrics import CLIENT, METRICS, is_own, own_label
@@ -80,13 +80,15 @@ class Kept:
 
 def kept_run(method: str, directory: Path, part: str = "test", columns: Sequence[str] = ()) -> KeptRun | None:
     """From a run directory, with the user's own measures among `columns`; None where it has no evaluation yet."""
-    config = load_config(directory / "config.toml")
+    config = load_kept(directory)
     last, records = evaluations(directory, part)
     if not records:
         return None
     found = [metrics(record, part, columns) for record in records]
     named = [key for key in found[0] if is_own(key) or key.startswith(CLIENT) or METRICS[key].kept]
     told = {"rule": config.to_dict()["rule"], "rate": config.server.rate, "loss": config.server.loss}
+    if config.memory.rounds != 0:
+        told["memory"] = config.memory.rounds
     values = {key: tuple(_rounded(one.get(key)) for one in found) for key in named}
     at = tuple(record.round for record in records)
     return KeptRun(method, config.seed, last, config.personalised, at, values, told)
