@@ -20,6 +20,7 @@ from adafed.algebra.stored import STORAGES, StoredRow
 from adafed.errors import AdafedError
 from adafed.registry import one_of
 from adafed.server.row_files import PlacedRow, RowStore
+from adafed.server.saved import DamagedState, check_memory
 from adafed.server_rules.base import EVER, Matrix, Vector
 
 Row = torch.Tensor | StoredRow
@@ -178,17 +179,24 @@ class Memory:
     def unpacked(
         cls, tensors: Mapping[str, torch.Tensor], numbers: Mapping[str, Any], length: int, store: RowStore | None
     ) -> Memory:
-        names = [(str(client), int(round_)) for client, round_ in numbers["memory"]]
+        try:
+            names = [(str(client), int(round_)) for client, round_ in numbers["memory"]]
+            places = [int(place) for place in numbers.get("places", [-1] * len(names))]
+            totals = [int(total) for total in numbers.get("totals", [0] * len(names))]
+        except (KeyError, TypeError, ValueError, OverflowError):
+            raise DamagedState("it does not say whose updates it remembers") from None
+        if len(set(names)) < len(names) or not len(names) == len(places) == len(totals):
+            raise DamagedState("it does not say whose updates it remembers")
+        check_memory(tensors, len(names), length, sum(place < 0 for place in places))
         if not names:
             return NOBODY
         there: list[Row] = list(tensors["memory"]) if "memory" in tensors else []
-        places = [int(place) for place in numbers.get("places", [-1] * len(names))]
         found: list[PlacedRow] = []
         if any(place >= 0 for place in places):
             if store is None:
                 raise AdafedError("the checkpoint names updates in a file that is not at hand; give its folder")
-            both = zip(places, numbers["totals"], strict=True)
-            found = store.file(length).find([(place, int(total)) for place, total in both if place >= 0])
+            both = zip(places, totals, strict=True)
+            found = store.file(length).find([(place, total) for place, total in both if place >= 0])
         rows: list[Row] = [found.pop(0) if place >= 0 else there.pop(0) for place in places]
         memory = cls.of(names, rows)
         if "memory.told" in tensors:
