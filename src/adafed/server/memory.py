@@ -42,10 +42,11 @@ class Remember:
     store: RowStore = field(default_factory=RowStore, compare=False)
 
     def __post_init__(self) -> None:
-        if self.rounds != "all" and not (type(self.rounds) is int and self.rounds >= 0):
+        every = isinstance(self.rounds, str) and self.rounds == "all"
+        if not every and not (type(self.rounds) is int and self.rounds >= 0):
             raise AdafedError(f'memory.rounds is {self.rounds!r}; it must be a number of rounds, or "all"')
-        if not 0.0 < self.discount <= 1.0:
-            raise AdafedError(f"memory.discount is {self.discount}; it must be above 0 and at most 1")
+        if not isinstance(self.discount, int | float) or not 0.0 < self.discount <= 1.0:
+            raise AdafedError(f"memory.discount is {self.discount!r}; it must be above 0 and at most 1")
         one_of("memory.storage", self.store.storage, STORAGES)
 
     @property
