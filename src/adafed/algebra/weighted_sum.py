@@ -105,8 +105,8 @@ def weighted_sum_and_norm(
 def finite_sum_and_norm(
     rows: Rows, coefficients: NDArray[np.float64], *, matrix: NDArray[np.float64] | None = None
 ) -> Sum:
-    """As `weighted_sum_and_norm`, of finite rows, and never a number that is not finite: where a sum leaves the range of
-    its type on the way, it is made again in float64 and of smaller parts. One that ends outside is refused."""
+    """As `weighted_sum_and_norm`, of finite rows, and never a number that is not finite: where a sum leaves the range
+    of its type on the way, it is made again in float64 and of smaller parts. One that ends outside is refused."""
     found = weighted_sum_and_norm(rows, coefficients, matrix=matrix)
     if math.isfinite(found.norm) or bool(found.vector.isfinite().all()):
         return found

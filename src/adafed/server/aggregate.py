@@ -250,9 +250,7 @@ def _outcome(
 
 def _shares(weights: Vector, rates: Vector, kept: list[int]) -> Vector:
     """How much of the direction each client holds: y_k g_k . d, of their sum."""
-    with np.errstate(
-        all="ignore"
-    ):  # near the end of float64 an inner product may be infinite, and nobody's share known
+    with np.errstate(all="ignore"):  # an inner product may be infinite, and then nobody's share is known
         parts = weights[: len(kept)] * rates[kept]
         total = float(parts.sum())
     return parts / total if 0.0 < total < np.inf else np.zeros(len(kept))

@@ -91,9 +91,7 @@ def _require_tensors(who: str, state: object) -> None:
         if not isinstance(value, torch.Tensor):
             raise AdafedError(f"{who}: {name} is a {type(value).__name__}; it must be a tensor")
         if value.layout != torch.strided or value.device.type == "meta":
-            raise AdafedError(
-                f"{who}: {name} is sparse or on the meta device; it must be a tensor with all its numbers"
-            )
+            raise AdafedError(f"{who}: {name} is sparse or on the meta device; it must hold all its numbers")
 
 
 def _weights(sizes: Values | None, kept: list[int]) -> dict[int, float]:
