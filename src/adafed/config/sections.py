@@ -168,6 +168,7 @@ class MemorySection(Section):
     discount: Annotated[float, Field(gt=0, le=1)] = 1.0  # of a told loss and a sample count, for every round of age
     storage: Literal["float32", "bfloat16", "int8"] = "float32"
     most: Annotated[int, Field(ge=0)] = 0  # updates remembered at most, the oldest go first; 0: no limit
+    sketch: Annotated[int, Field(ge=0, le=2**24)] = 0  # numbers kept of everyone, when `most` are kept whole; 0: none
     budget_mb: Count = 1024  # updates beyond it lie in a file; those of a run directory always do
 
 

@@ -60,14 +60,18 @@ def check_numbers(numbers: Any, parameters: torch.Tensor | None) -> None:
         raise DamagedState("its state of the guards is no table")
 
 
-def check_memory(tensors: Tensors, count: int, length: int, here: int) -> None:
-    """The tensors of `count` remembered updates, `here` of which lie in the file."""
-    rows, told, gram = (tensors.get(name) for name in ("memory", "memory.told", "memory.gram"))
-    if (0 if rows is None else len(rows)) != here or (rows is not None and rows.shape != (here, length)):
+def check_rows(rows: torch.Tensor | None, count: int, length: int) -> None:
+    """The remembered updates that lie in the checkpoint itself."""
+    if rows is None and count == 0:
+        return
+    if rows is None or rows.shape != (count, length) or not rows.is_floating_point():
         raise DamagedState("the updates it remembers are not those it names")
-    if rows is not None and not rows.is_floating_point():
-        raise DamagedState("the updates it remembers are no numbers")
-    for one, shape in ((told, (5, count)), (gram, (count, count))):
+
+
+def check_told(tensors: Tensors, count: int) -> None:
+    """What is remembered of so many updates beside them."""
+    for name, shape in (("memory.told", (5, count)), ("memory.gram", (count, count))):
+        one = tensors.get(name)
         if one is not None and (one.shape != shape or one.dtype != torch.float64):
             raise DamagedState("what it remembers of the updates does not fit them")
 
