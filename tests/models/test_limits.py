@@ -14,7 +14,10 @@ from adafed import AdafedError, config_from, simulate
     [
         ({"name": "mlp", "hidden": [2] * 100_000}, "model.hidden has 100000 numbers; it must have at most 1000"),
         ({"name": "mlp", "hidden": [10**10]}, "too many for the .* GB of this machine"),
-        ({"name": "mlp", "hidden": [10**6, 10**6]}, "has 1,00.* parameters, too many"),
+        (
+            {"name": "mlp", "hidden": [10**6, 10**6]},
+            "cannot be built for 10 classes: it has 1,00.* parameters, too many",
+        ),
         ({"name": "mlp", "hidden": [10**30]}, "cannot be built"),
     ],
 )

@@ -381,3 +381,24 @@ def test_a_run_without_fingerprint_goes_on(tmp_path: Path) -> None:
     list(simulate(experiment(rounds=5), directory=tmp_path / "new"))
     models = [(one / "model.safetensors").read_bytes() for one in (run, tmp_path / "new")]
     assert models[0] == models[1]
+
+
+def _rows(run: Path) -> list[Any]:
+    import sqlite3
+
+    db = sqlite3.connect(run / "rounds.sqlite")
+    tables = ("rounds", "participants", "evaluations")
+    found = [db.execute(f"SELECT * FROM {table} ORDER BY 1, 2, 3, 4").fetchall() for table in tables]
+    db.close()
+    return found
+
+
+@pytest.mark.parametrize("every", [2, 3, 50])
+@pytest.mark.parametrize("loss", ["before", "after"])
+def test_a_prolonged_run_is_the_run_that_was_asked_for_longer(every: int, loss: str, tmp_path: Path) -> None:
+    """What was measured because a round was the last goes when it is no longer the last."""
+    changes = {"evaluation": {"every": every, "improvement_every": every}, "server": {"loss": loss}}
+    list(simulate(experiment(rounds=3, **changes), directory=tmp_path / "run"))
+    list(simulate(experiment(rounds=6, **changes), directory=tmp_path / "run"))
+    list(simulate(experiment(rounds=6, **changes), directory=tmp_path / "whole"))
+    assert _rows(tmp_path / "run") == _rows(tmp_path / "whole")

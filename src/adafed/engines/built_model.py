@@ -34,7 +34,7 @@ def _built(config: Config, federation: Federation, device: torch.device) -> Flat
         )
     try:
         if ":" not in name:  # one of ours, which can be made without its numbers
-            _require_memory(name, lambda: models.build(name, shape, classes, **config.model.options))
+            _require_memory(lambda: models.build(name, shape, classes, **config.model.options))
         module = initial_module(
             lambda: models.build(name, shape, classes, **config.model.options), config.derived_seeds().model
         )
@@ -48,16 +48,13 @@ def _built(config: Config, federation: Federation, device: torch.device) -> Flat
     return model
 
 
-def _require_memory(name: str, make: Callable[[], nn.Module]) -> None:
+def _require_memory(make: Callable[[], nn.Module]) -> None:
     """That the numbers of a model are in proportion to the machine: the system may promise memory that is not there."""
     with torch.device("meta"), seeded(0):
         count = sum(one.numel() for one in make().parameters())
     there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if 4 * COPIES * count > there:
-        raise AdafedError(
-            f"model.name = {name!r} has {count:,} parameters, too many for the {there / 1e9:.0f} GB of this machine; "
-            "make it smaller"
-        )
+        raise MemoryError(f"it has {count:,} parameters, too many for the {there / 1e9:.0f} GB of this machine")
 
 
 def _try_once(name: str, model: FlatModule, federation: Federation, device: torch.device) -> None:

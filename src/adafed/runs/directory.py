@@ -109,6 +109,7 @@ class RunDirectory:
         self._require_rows(state.round if state else 0)
         if state and state.round < self.config.rounds:
             self._note_resumed(state.round)
+            self._forget_end(state.round)
         write_whole(self.path / "config.toml", self.config.completed().to_toml().encode(), durable=True)
         self.store.forget_after(state.round if state else 0)
         self._sweep(state)
@@ -218,6 +219,22 @@ class RunDirectory:
         before = facts.get("resumed", [])
         told = facts | {"resumed": [*(before if isinstance(before, list) else []), round]}
         write_whole(self.path / "run.json", json.dumps(told, indent=2).encode(), durable=True)
+
+    def _forget_end(self, round: int) -> None:
+        """What was measured because a round was the run's last, where the run is prolonged past it."""
+        assert self.path is not None
+        assert self.store is not None
+        if not (self.path / "config.toml").exists() or load_config(self.path / "config.toml").rounds != round:
+            return
+        asked, parts = self.config.evaluation, self.config.parts
+        needs = parts.rule.needs.union(*(guard.needs for guard in parts.guards))
+        rho = not asked.improvement_every or round % asked.improvement_every > 0
+        self.store.forget_end(
+            round,
+            evaluations=not asked.every or round % asked.every > 0,
+            improvement=rho,
+            before=rho and self.config.server.loss != "before" and "accuracies" not in needs,
+        )
 
     def _require_same_facts(self, before: dict[str, Any], now: dict[str, Any]) -> None:
         """Nothing may have changed that the bits depend on."""
