@@ -96,7 +96,7 @@ def test_a_cell_that_no_run_writes_is_told(table: str, column: str, value: objec
         one = (
             "" if table == "rounds" else " AND client = '3'" + (" AND part = 'test'" if table == "evaluations" else "")
         )
-        db.execute(f"UPDATE {table} SET {column} = ? WHERE round = 2{one}", (value,))
+        db.execute(f"UPDATE {table} SET {column} = ? WHERE round = 2{one[table]}", (value,))
     db.close()
     with pytest.raises(AdafedError, match="is damaged"):
         summarise(tmp_path / "run")
