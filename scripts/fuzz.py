@@ -638,6 +638,7 @@ def fuzzed(kind: type[Reader], examples: int, seed: int, keep: Path | None = Non
     with tempfile.TemporaryDirectory(prefix="adafed-fuzz-") as folder, warnings.catch_warnings():
         reader = kind(Path(folder) / "input")
         warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", "Reading `.npy`")  # numpy's advice on files of Python 2, which it reads
         for number in range(examples):
             read = reader.example(Random(f"{kind.__name__} {seed} {number}"))
             told, before, begun = "", peak(), time.process_time()
