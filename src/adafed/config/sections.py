@@ -141,7 +141,7 @@ class ServerSection(Section):
     rate: Positive = 1.0
     schedule: Entry = named("constant")
     optimizer: Entry = named("sgd")
-    loss: Literal["before", "after", "running"] = "before"
+    loss: Literal["before", "after", "running", "validation"] = "before"
 
 
 class ClientSection(Section):
@@ -389,6 +389,10 @@ def config_from(content: Mapping[str, Any]) -> Config:
     for key in config.model_extra or {}:
         if key not in SECTIONS:
             raise AdafedError(f"{key} is unknown; the top level has {', '.join([*Config.model_fields, *SECTIONS])}")
+    if config.server.loss == "validation" and config.split.validation <= 0:
+        raise AdafedError(
+            'server.loss = "validation" and split.validation = 0: there is nothing to measure; set it above 0'
+        )
     _ = config.parts  # so that a wrong option is told before any data is read
     return config
 

@@ -8,6 +8,7 @@ dropped in this round is shown with its last good one.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from math import sqrt
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,6 @@ from adafed.server.remaining import Remaining
 from adafed.server_rules.base import Answer, Facts, Matrix, Rule, Vector
 
 LOST_BY_CANCELLATION = 2.0**-22  # what float32 products lose of the squared length of the terms
-LENGTHENED = 2.0  # at most, in place of those of whom only a sketch is kept
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,6 @@ class Everyone:
         again, sketches = None, None
         if remember.store.sketch:
             sketches = sketched(rows.select(left.kept), remember.store.sketch)
-        if sketches is not None and "gram" in rule.needs:
             small, precise = Rows(sketches), True
             between = products(small, older, precise=True)
             matrix = np.block([[gram(small, precise=True), between], [between.T, older.matrix(precise=True)]])
@@ -67,7 +66,7 @@ class Everyone:
             between = both[: len(left.kept)]
             again = (gram(Rows.of_stored(stored), precise=precise), both[len(left.kept) :]) if stored else None
             matrix = np.block([[own, between], [between.T, older.matrix(precise=precise)]])
-        if matrix is not None:
+        if matrix is not None and "gram" in rule.needs:
             shown = left.as_shown(matrix)
             norms = np.sqrt(np.diag(shown))[: len(ages)]
         clients = facts.clients + tuple(known.clients[i] for i in members)
@@ -94,16 +93,21 @@ class Everyone:
         return LOST_BY_CANCELLATION * terms**2 <= 1e-3 * float(weights @ self.matrix @ weights)
 
     def carried(self, weights: Vector) -> tuple[Vector, list[int]]:
-        """The weights when the updates that are not kept whole have none and the others carry theirs, and the places of
-        the others."""
+        """The weights when the updates that are not kept whole have none, and the places of the others.
+
+        The others carry them: the direction is projected onto the span of what is whole, which leaves every rate of
+        those as the rule has it. The products are of sketches, so they are trusted as far as sketches are exact.
+        """
         fresh = len(weights) - len(self.older)
         whole = [i for i in range(len(weights)) if i < fresh or self.older.rows[i - fresh] is not None]
-        if len(whole) == len(weights):
+        gone = sorted(set(range(len(weights))) - set(whole))
+        if not gone or self.sketches is None or self.matrix is None:
             return weights, whole
+        own = self.matrix[np.ix_(whole, whole)]
+        unsure = sqrt(2.0 / self.sketches.shape[1]) * np.diag(np.diag(own))
         left = np.zeros_like(weights)
-        left[whole] = weights[whole]
-        total, there = float(weights.sum()), float(left.sum())
-        return (left * min(total / there, LENGTHENED) if total > there > 0.0 else left), whole
+        left[whole] = weights[whole] + np.linalg.solve(own + unsure, self.matrix[np.ix_(whole, gone)] @ weights[gone])
+        return left, whole
 
     def told(self, weights: Vector) -> dict[str, Any]:
         """How many are remembered, how old the oldest is, and which share of the coefficients is theirs."""
@@ -181,10 +185,9 @@ def _stored_sketches(sent: Array, left: Remaining, remember: Remember) -> tuple[
 
 
 def _some_whole(older: Memory, stays: list[int], most: int) -> Memory:
-    """With so many updates kept whole: those with the largest coefficients, the newer before the older."""
-    there = [i for i in reversed(stays) if older.rows[i] is not None]
-    there.sort(key=lambda i: -abs(float(older.coefficients[i])))
-    whole = set(there[:most])
+    """With so many updates kept whole, the newest."""
+    whole = {i for i in stays if older.rows[i] is not None}
+    whole = set(sorted(whole, key=lambda i: older.rounds[i])[len(whole) - min(most, len(whole)) :])
     return replace(older, rows=tuple(row if i in whole else None for i, row in enumerate(older.rows)))
 
 

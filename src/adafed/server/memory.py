@@ -35,7 +35,7 @@ class Remember:
     discount  what a told loss and a sample count are multiplied by for every round of their age.
     most      updates that are remembered at most; the oldest go first. 0: no limit.
     store     where they lie. If it keeps sketches too, everyone within `rounds` is remembered, by a sketch, and `most`
-              is how many updates are kept whole: the cohort's, and those that had the largest coefficients.
+              is how many updates are kept whole: the newest.
     """
 
     rounds: int | Literal["all"] = 0
