@@ -105,7 +105,8 @@ def read_image(path: Path, fit: Callable[[Image], Array]) -> Array:
     except ImportError as error:
         raise AdafedError("Image files need Pillow: pip install 'adafed[images]'.") from error
     try:
-        with Image.open(path, formats=FORMATS) as image:
+        Image.init()
+        with Image.open(path, formats=[one for one in FORMATS if one in Image.OPEN]) as image:
             if image.size[0] * image.size[1] > MOST_PIXELS:
                 raise AdafedError(f"has {image.size[0]} x {image.size[1]} pixels, more than any picture of these sets.")
             pixels = fit(image.convert("RGB"))
