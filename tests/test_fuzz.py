@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
+import zipfile
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 
 from adafed import AdafedError
 from adafed.data import femnist
+from adafed.data.download import unpack
 
 
 def _script() -> ModuleType:
@@ -104,3 +106,12 @@ def test_counts_of_labels_that_are_none_are_left_aside(count: str, tmp_path: Pat
     clients = read_run(tmp_path / "run").clients
     assert clients is not None
     assert clients.labels is None
+
+
+def test_a_member_without_a_name_is_told(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "data.zip", "w") as archive:
+        archive.writestr("name", b"x")
+    content = (tmp_path / "data.zip").read_bytes().replace(b"name", b"\x00ame")
+    (tmp_path / "data.zip").write_bytes(content)
+    with pytest.raises(AdafedError, match=r"cannot be unpacked \(string index out of range\)"):
+        unpack(tmp_path / "data.zip", "data")
