@@ -11,10 +11,13 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import torch
 
+import adafed
 from adafed import AdafedError
 from adafed.data import femnist
 from adafed.data.download import unpack
+from adafed.runs.store import Store
 
 
 def _script() -> ModuleType:
@@ -115,3 +118,26 @@ def test_a_member_without_a_name_is_told(tmp_path: Path) -> None:
     (tmp_path / "data.zip").write_bytes(content)
     with pytest.raises(AdafedError, match=r"cannot be unpacked \(string index out of range\)"):
         unpack(tmp_path / "data.zip", "data")
+
+
+def test_a_federation_beyond_all_numbers_is_told() -> None:
+    rows, losses = torch.ones(2, 3), [0.5, 0.6]
+    for size in (10**20, 2**31):
+        with pytest.raises(AdafedError, match=r"federation is .*; it must be at most"):
+            adafed.aggregate(adafed.rule("afl"), rows, losses=losses, federation=size)
+    state = adafed.RuleState({"shares": {}, "unseen": 10**20, "each": 0.0})
+    with pytest.raises(AdafedError, match="clients are unseen"):
+        adafed.aggregate(adafed.rule("afl"), rows, losses=losses, state=state)
+
+
+def test_tables_that_sqlite_cannot_quote_are_told(tmp_path: Path) -> None:
+    store = Store(tmp_path / "rounds.sqlite")
+    store.close()
+    content = (tmp_path / "rounds.sqlite").read_bytes()
+    assert b"samples INTEGER NOT NULL" in content
+    broken = content.replace(b"loss REAL", b"loss \xeeEAL").replace(
+        b"INTEGER NOT NULL, loss", b"INTEGER NOT NULL\xee loss"
+    )
+    (tmp_path / "rounds.sqlite").write_bytes(broken)
+    with pytest.raises(AdafedError, match="the file may be damaged"):
+        Store(tmp_path / "rounds.sqlite", read_only=True)

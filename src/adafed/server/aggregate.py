@@ -25,7 +25,7 @@ from adafed.server.everyone import Everyone, next_memory
 from adafed.server.memory import NOBODY, Memory, Remember
 from adafed.server.remaining import Remaining, reading
 from adafed.server.saved import alike, ours
-from adafed.server_rules.base import EVER, Answer, Facts, Need, Numbers, Rule, Vector
+from adafed.server_rules.base import EVER, MOST_CLIENTS, Answer, Facts, Need, Numbers, Rule, Vector
 from adafed.server_rules.guards import Guard, LookingBack, Step, resolved
 from adafed.server_rules.guards.screening import Negligible, UsableFacts
 
@@ -338,6 +338,8 @@ def _single(name: str, value: Any, kind: type[Real | Integral]) -> Any:
     if isinstance(value, torch.Tensor) and value.ndim == 0 and value.layout == torch.strided and not value.is_meta:
         value = value.item()
     if value is None or (isinstance(value, kind) and not isinstance(value, bool)):
+        if kind is Integral and value is not None and value > MOST_CLIENTS:
+            raise AdafedError(f"{name} is {value}; it must be at most {MOST_CLIENTS}")
         return value
     raise AdafedError(f"{name} is {value!r}; it must be {'a number' if kind is Real else 'a whole number'}, or None")
 

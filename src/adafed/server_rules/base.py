@@ -21,6 +21,7 @@ Matrix = npt.NDArray[np.float64]
 Need = str
 """One of "losses", "sizes", "accuracies", "local_lr", "norms", "gram"."""
 EVER = 2**53  # rounds
+MOST_CLIENTS = 10**7  # of a federation; rules may keep a number for each
 Numbers = dict[str, Any]
 """A rule's state: numbers, strings, lists and dicts only, so that it goes through JSON unchanged."""
 
