@@ -26,6 +26,7 @@ from adafed.randomness import Seeds as DerivedSeeds
 from adafed.registry import options
 from adafed.server.optimizers import ServerOptimizer, optimizer
 from adafed.server.schedules import Schedule, schedule
+from adafed.server.steps import StepKind, require_plain
 from adafed.server_rules import Rule, rule
 from adafed.server_rules.guards import Guard, guards_from
 
@@ -141,6 +142,7 @@ class ServerSection(Section):
     schedule: Entry = named("constant")
     optimizer: Entry = named("sgd")
     loss: Literal["before", "after", "running"] = "before"
+    step: StepKind = "rate"  # or "safe": as long as leaves nobody of the cohort worse off
 
 
 class ClientSection(Section):
@@ -265,7 +267,7 @@ class Config(Section):
     def parts(self) -> Parts:
         """The rules and the server's parts, made once from their names and options."""
         server = self.server
-        return Parts(
+        parts = Parts(
             rule(self.rule.name, **self.rule.options),
             optimizer(server.optimizer.name, **server.optimizer.options),
             schedule(server.schedule.name, **server.schedule.options),
@@ -273,6 +275,9 @@ class Config(Section):
             guards_from([(one.name, one.options) for one in self.guards.use]),
             lies_from([(one.name, one.options) for one in self.attack.use]) if self.attack else (),
         )
+        if server.step == "safe":
+            require_plain(parts.optimizer, parts.schedule)
+        return parts
 
     def _client_rules(self) -> tuple[ClientRule, ...]:
         """Those with a key or section of their own, then those that are listed."""
@@ -314,6 +319,8 @@ class Config(Section):
             words.append("memory" if self.memory.rounds == "all" else f"memory of {self.memory.rounds} rounds")
         if self.server.optimizer.name != "sgd":
             words.append(self.server.optimizer.name)
+        if self.server.step == "safe":
+            words.append("safe step")
         return " + ".join(word for word in words if word)
 
     @property

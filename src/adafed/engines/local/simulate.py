@@ -95,6 +95,7 @@ class LocalEngine:
         self.directory = directory
         self.executor = open_executor(config, station, largest, directory.path, shipped=shipped)
         self.processes = self.executor.processes
+        self.at_once = 1
         self._units: list[TrainUnit] = []  # of the last training
 
     def close(self) -> None:
@@ -139,6 +140,9 @@ class LocalEngine:
             found.append([score for unit in self.executor.measure(units, state.parameters) for score in unit])
             made = made or one.last
         return found
+
+    def tried(self, wanted: Wanted, states: Sequence[ServerState]) -> list[list[Scores]]:
+        return [scores for state in states for scores in self.measure([wanted], state)]
 
     def ask(
         self, rule: str, clients: Sequence[int], orders: Sequence[Mapping[str, Orders]], state: ServerState
