@@ -24,11 +24,16 @@ def write_whole(path: Path, content: bytes, *, durable: bool = False) -> None:
         temporary.write_bytes(content)
 
 
+def partial(path: Path, process: int) -> Path:
+    """What a process writes before it is `path`; one that was killed leaves it there."""
+    return path.with_name(f".{path.name}.{process}.partial")
+
+
 @contextmanager
 def _beside(path: Path, durable: bool) -> Iterator[Path]:
     """A file to write, which then takes the place of `path`; `durable` waits for the disk, which a power cut needs and
     a killed process does not."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    temporary = partial(path, os.getpid())
     with full_disk_in_a_sentence(path):
         try:
             yield temporary

@@ -209,6 +209,7 @@ class RunSection(Section):
     device: str = "cpu"
     updates_mb: Count = 1024  # a cohort whose updates take more is kept in a file instead of memory
     cache_mb: Count = 512  # clients' prepared data kept between rounds, in each process
+    patience: Positive = 3600.0  # seconds that a worker may take over one unit of work before it is replaced
 
 
 class TrackSection(Section):
