@@ -45,7 +45,7 @@ MISTAKES: list[tuple[str, str]] = [
     ("[local]\nloss = 'mse'", r"^local\.loss = 'mse': it must be 'cross-entropy' or 'double-softmax'$"),
     ("[local]\ntogether = 'always'", r"^local\.together = 'always': it must be 'auto' or 'never' or a valid integer$"),
     ("[server]\nrate = 0", r"^server\.rate = 0: it must be greater than 0$"),
-    ("[server]\nloss = 'mean'", r"^server\.loss = 'mean': it must be 'before', 'after' or 'running'$"),
+    ("[server]\nloss = 'mean'", r"^server\.loss = 'mean': it must be 'before', 'after', 'running' or 'validation'$"),
     ("[server.optimizer]\nname = 'adm'", r"^server\.optimizer\.name = 'adm' is unknown; there are adagrad, adam, "),
     (
         "[server.optimizer]\nname = 'sgd'\nmomentum = 1.5",

@@ -39,6 +39,29 @@ def test_rows_are_written_where_they_belong() -> None:
     assert (together[[0, 4, 5]] == 9.0).all()
 
 
+def test_a_rule_can_be_told_what_a_model_does_on_samples_nobody_trains_on() -> None:
+    told = experiment(server={"loss": "validation"}, split={"validation": 0.2})
+    station, plain = Station(told), Station(experiment(split={"validation": 0.2}))
+    rows, same = torch.zeros(2, 3, station.visiting.width)
+    reports = station.train(TrainUnit(work(1, 2, 3), (0, 1, 2), False, False), station.initial, rows)
+    without = plain.train(TrainUnit(work(1, 2, 3), (0, 1, 2), False, False), plain.initial, same)
+    scores = station.measure(MeasureUnit((1, 2, 3), "validation"), station.initial)
+    assert [report.held_out for report in reports] == [score.loss for score in scores]
+    assert [report.held_out for report in without] == [None] * 3
+    assert torch.equal(rows, same)
+
+
+def test_who_has_no_such_samples_tells_the_loss_on_its_own() -> None:
+    few = {"data": {"name": "synthetic", "clients": 5, "samples": 2, "features": 5, "classes": 3}}
+    station = Station(experiment(**few, server={"loss": "validation"}, split={"validation": 0.01}))
+    assert len(station.federation.client(1).validation) == 0
+    (report,) = station.train(
+        TrainUnit(work(1), (0,), True, False), station.initial, torch.zeros(1, station.visiting.width)
+    )
+    assert report.before is not None
+    assert report.held_out == report.before.loss
+
+
 def test_corrected_labels_are_trained_on_measured_on_and_answered_with() -> None:
     station = Station(experiment(fedcorr={"iterations": 1, "clean_rounds": 0}, rounds=50))
     right = station.federation.client(3).train.targets

@@ -141,7 +141,7 @@ class ServerSection(Section):
     rate: Positive = 1.0
     schedule: Entry = named("constant")
     optimizer: Entry = named("sgd")
-    loss: Literal["before", "after", "running"] = "before"
+    loss: Literal["before", "after", "running", "validation"] = "before"
     step: StepKind = "rate"  # or "safe": as long as leaves nobody of the cohort worse off
 
 
@@ -170,6 +170,7 @@ class MemorySection(Section):
     discount: Annotated[float, Field(gt=0, le=1)] = 1.0  # of a told loss and a sample count, for every round of age
     storage: Literal["float32", "bfloat16", "int8"] = "float32"
     most: Annotated[int, Field(ge=0)] = 0  # updates remembered at most, the oldest go first; 0: no limit
+    sketch: Annotated[int, Field(ge=0, le=2**24)] = 0  # numbers kept of everyone, when `most` are kept whole; 0: none
     budget_mb: Count = 1024  # updates beyond it lie in a file; those of a run directory always do
 
 
@@ -393,6 +394,10 @@ def config_from(content: Mapping[str, Any]) -> Config:
     for key in config.model_extra or {}:
         if key not in SECTIONS:
             raise AdafedError(f"{key} is unknown; the top level has {', '.join([*Config.model_fields, *SECTIONS])}")
+    if config.server.loss == "validation" and config.split.validation <= 0:
+        raise AdafedError(
+            'server.loss = "validation" and split.validation = 0: there is nothing to measure; set it above 0'
+        )
     _ = config.parts  # so that a wrong option is told before any data is read
     return config
 

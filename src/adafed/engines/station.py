@@ -78,6 +78,7 @@ class Station:
         if unit.before:  # all start from the same model: one pass over everybody's samples
             self.model.receive(theta)
             befores = self._measured(data)
+        held_out = self._held_out(unit, theta, data)
         if len(data) == 1:
             kept, orders = unit.kept[0] if unit.kept else None, unit.orders[0] if unit.orders else {}
             row = updates[unit.rows[0]]
@@ -99,9 +100,19 @@ class Station:
                 )
                 afters[k] = self._measured([data[k]])[0]
         return [
-            Report(work.client, len(samples), steps, running, before, after, told)
-            for work, samples, running, before, after in zip(unit.work, data, runnings, befores, afters, strict=True)
+            Report(work.client, len(samples), steps, runnings[k], befores[k], afters[k], told, held_out[k])
+            for k, (work, samples) in enumerate(zip(unit.work, data, strict=True))
         ]
+
+    def _held_out(self, unit: TrainUnit, theta: torch.Tensor, data: Sequence[Samples]) -> list[float | None]:
+        """The loss of the received model on samples that nobody trains on, where the rule is told that; a client that
+        has none tells the loss on those it trains on."""
+        if self.config.server.loss != "validation":
+            return [None] * len(data)
+        parts = [self._samples(work.client, "validation") for work in unit.work]
+        self.model.receive(theta)
+        measured = self._measured([part if len(part) else own for part, own in zip(parts, data, strict=True)])
+        return [None if one is None else one.loss for one in measured]
 
     def measure(self, unit: MeasureUnit, parameters: torch.Tensor) -> list[Scores]:
         if unit.part == "train":

@@ -70,3 +70,4 @@ class Report(NamedTuple):
     before: Measured | None
     after: Measured | None
     told: dict[str, Told] = {}
+    held_out: float | None = None  # the loss of the received model on the client's validation part

@@ -11,8 +11,9 @@ import torch
 from adafed.client_rules.base import Told
 
 # The names of a reply's numbers, here and on the wire.
-LOSS, AFTER, RUNNING, ACCURACY, STEPS = "loss", "loss-after", "loss-running", "accuracy", "steps"
-LOSSES = {"before": LOSS, "after": AFTER, "running": RUNNING}
+LOSS, AFTER, RUNNING, HELD_OUT = "loss", "loss-after", "loss-running", "loss-validation"
+ACCURACY, STEPS = "accuracy", "steps"
+LOSSES = {"before": LOSS, "after": AFTER, "running": RUNNING, "validation": HELD_OUT}
 
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})

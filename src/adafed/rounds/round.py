@@ -67,7 +67,7 @@ class ServerHalf:
     def of(cls, config: Config, ids: Sequence[str], store: RowStore | None = None) -> ServerHalf:
         """Of an experiment, with the clients called so; what is remembered of them lies in `store`."""
         parts, section = config.parts, config.memory
-        store = store or RowStore(section.storage, section.budget_mb * 2**20)
+        store = store or RowStore(section.storage, section.budget_mb * 2**20, sketch=section.sketch)
         ruled = ruled_by(parts.client_rules, Setting(len(ids), config.rounds, config.derived_seeds().sampling))
         return cls(
             Server(parts.rule, parts.optimizer, parts.schedule, config.server.rate, config.server.step),

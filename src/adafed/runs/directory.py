@@ -62,7 +62,8 @@ class RunDirectory:
         self._checkpoints: Checkpoints | None = None
         self._clients = path / CLIENTS if path else None
         section = config.memory
-        self.rows = RowStore(section.storage, section.budget_mb * 2**20, path / MEMORY if path else None)
+        place = path / MEMORY if path else None
+        self.rows = RowStore(section.storage, section.budget_mb * 2**20, place, section.sketch)
         self._named: dict[str, int] = {}  # the clients' files that the newest checkpoint names
         self._track = Tracking({})
         self._superseded: list[Path] = []  # and those that only the one before it does

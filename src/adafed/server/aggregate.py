@@ -45,8 +45,8 @@ class RuleState:
 
     @property
     def vectors(self) -> torch.Tensor | None:
-        """The remembered updates, one below the other: a copy."""
-        rows = [row if isinstance(row, torch.Tensor) else row.tensor() for row in self.known.rows]
+        """The remembered updates that are kept whole, one below the other: a copy."""
+        rows = [row if isinstance(row, torch.Tensor) else row.tensor() for row in self.known.whole]
         return torch.stack(rows) if rows else None
 
 
@@ -127,7 +127,7 @@ def aggregate(
     count = rows.count
     joining = _joining(rule, remember)
     if not joining:
-        rows = rows.with_stored(state.known.rows)
+        rows = rows.with_stored(state.known.whole)
     facts = Facts(
         clients=_ids(clients, count),
         round=round,
@@ -206,8 +206,12 @@ def _outcome(
     if everyone is None:
         chosen, matrix = rows.select(kept + left.remembered), left.gram
     else:
-        chosen, matrix = rows.select(kept).with_stored(everyone.older.rows), everyone.matrix
-    direction, norm = weighted_sum_and_norm(chosen, weights, matrix=matrix if "gram" in rule.needs else None)
+        weights, whole = everyone.carried(weights)
+        chosen, matrix = rows.select(kept).with_stored(everyone.older.whole), everyone.matrix
+        if everyone.sketches is not None:  # a matrix of sketches says nothing exact
+            matrix = None if len(everyone.older) else left.gram
+    terms = weights if len(weights) == chosen.count else weights[whole]
+    direction, norm = weighted_sum_and_norm(chosen, terms, matrix=matrix if "gram" in rule.needs else None)
     rates = np.full(count, np.nan)
     if matrix is not None:
         rates[kept] = (matrix @ weights)[: len(kept)]
@@ -271,6 +275,12 @@ def _check_state(rule: Rule, round: int, state: RuleState, remember: Remember) -
     if round < 1:
         raise AdafedError(f"round is {round}; rounds count from 1")
     looks_back = rule.remembers or remember.horizon
+    sketch = remember.store.sketch
+    if sketch and (rule.remembers or rule.previous):
+        raise AdafedError(f"memory.sketch is {sketch} and rule {rule.name} needs earlier updates whole; set it to 0")
+    made = {len(row) for row in state.known.sketches} or ({0} if len(state.known) else {sketch})
+    if made != {sketch}:
+        raise AdafedError(f"memory.sketch is {sketch} and the state was made with {made.pop()}; keep it as it was")
     if state.numbers.keys() != rule.initial_state().keys() or (len(state.known) and not looks_back):
         raise AdafedError(f"state was not made by rule {rule.name}; pass the state of its last round, or none")
 

@@ -8,13 +8,15 @@ dropped in this round is shown with its last good one.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from math import sqrt
 from typing import Any
 
 import numpy as np
 import torch
 
 from adafed.algebra.gram import gram
-from adafed.algebra.rows import Rows
+from adafed.algebra.rows import Array, Rows
+from adafed.algebra.sketch import sketched
 from adafed.server.memory import Memory, Remember, Row, products
 from adafed.server.remaining import Remaining
 from adafed.server_rules.base import Answer, Facts, Matrix, Rule, Vector
@@ -26,7 +28,8 @@ LOST_BY_CANCELLATION = 2.0**-22  # what float32 products lose of the squared len
 class Everyone:
     """`facts` are the rule's; `older` the remembered rows behind the fresh ones; `matrix` is that of all the rows as
     they were sent. Where storing loses something, `stored` are the fresh rows as they will be read, and `products` are
-    those of them with each other and with the older: all made while the older are read anyway."""
+    those of them with each other and with the older: all made while the older are read anyway. Where sketches are kept
+    the matrix is of those, `sketches` are the fresh ones, and older rows may be None."""
 
     facts: Facts
     older: Memory
@@ -34,6 +37,7 @@ class Everyone:
     precise: bool
     stored: list[Row] = field(default_factory=list)
     products: tuple[Matrix, Matrix] | None = None
+    sketches: Array | None = None
 
     @classmethod
     def of(
@@ -47,8 +51,13 @@ class Everyone:
         norms = _joined(facts.norms, known.lengths[members])
         matrix, shown, precise = None, None, precise or known.precise
         stored: list[Row] = []
-        again = None
-        if "gram" in rule.needs:
+        again, sketches = None, None
+        if remember.store.sketch:
+            sketches = sketched(rows.select(left.kept), remember.store.sketch)
+            small, precise = Rows(sketches), True
+            between = products(small, older, precise=True)
+            matrix = np.block([[gram(small, precise=True), between], [between.T, older.matrix(precise=True)]])
+        elif "gram" in rule.needs:
             fresh = rows.select(left.kept)
             own = gram(fresh, precise=True) if precise else left.gram
             assert own is not None
@@ -57,6 +66,7 @@ class Everyone:
             between = both[: len(left.kept)]
             again = (gram(Rows.of_stored(stored), precise=precise), both[len(left.kept) :]) if stored else None
             matrix = np.block([[own, between], [between.T, older.matrix(precise=precise)]])
+        if matrix is not None and "gram" in rule.needs:
             shown = left.as_shown(matrix)
             norms = np.sqrt(np.diag(shown))[: len(ages)]
         clients = facts.clients + tuple(known.clients[i] for i in members)
@@ -73,7 +83,7 @@ class Everyone:
             ages=ages,
             last=np.array([coefficients.get(client, 0.0) for client in clients]),
         )
-        return cls(told, older, matrix, precise, stored, again)
+        return cls(told, older, matrix, precise, stored, again, sketches)
 
     def trusted(self, weights: Vector) -> bool:
         """Whether float32 products are exact enough for these coefficients of the updates as they were sent."""
@@ -81,6 +91,23 @@ class Everyone:
             return True
         terms = float(np.abs(weights) @ np.sqrt(np.diag(self.matrix)))
         return LOST_BY_CANCELLATION * terms**2 <= 1e-3 * float(weights @ self.matrix @ weights)
+
+    def carried(self, weights: Vector) -> tuple[Vector, list[int]]:
+        """The weights when the updates that are not kept whole have none, and the places of the others.
+
+        The others carry them: the direction is projected onto the span of what is whole, which leaves every rate of
+        those as the rule has it. The products are of sketches, so they are trusted as far as sketches are exact.
+        """
+        fresh = len(weights) - len(self.older)
+        whole = [i for i in range(len(weights)) if i < fresh or self.older.rows[i - fresh] is not None]
+        gone = sorted(set(range(len(weights))) - set(whole))
+        if not gone or self.sketches is None or self.matrix is None:
+            return weights, whole
+        own = self.matrix[np.ix_(whole, whole)]
+        unsure = sqrt(2.0 / self.sketches.shape[1]) * np.diag(np.diag(own))
+        left = np.zeros_like(weights)
+        left[whole] = weights[whole] + np.linalg.solve(own + unsure, self.matrix[np.ix_(whole, gone)] @ weights[gone])
+        return left, whole
 
     def told(self, weights: Vector) -> dict[str, Any]:
         """How many are remembered, how old the oldest is, and which share of the coefficients is theirs."""
@@ -113,10 +140,14 @@ def next_memory(
     here = set(facts.clients)
     stays = [i for i, (c, r) in enumerate(older.names) if c not in here and r > facts.round - horizon]
     stays.sort(key=lambda i: older.rounds[i])
-    if remember.most:
+    if remember.store.sketch:
+        older = _some_whole(older, stays, max(remember.most - fresh, 0))
+    elif remember.most:
         stays = stays[max(len(stays) + fresh - remember.most, 0) :]
     stored = everyone.stored if everyone is not None and everyone.stored else _stored(rows, left, remember)
     named = Memory.of([(client, facts.round) for client in facts.clients], stored)
+    if everyone is not None and everyone.sketches is not None:
+        named = replace(named, sketches=_stored_sketches(everyone.sketches, left, remember))
     new = named.telling(facts.losses, facts.sizes, facts.accuracies, facts.norms, answer.coefficients[:fresh])
     staying = older.some(stays)
     if matrix is None or everyone is None:
@@ -140,6 +171,24 @@ def _stored(rows: Rows, left: Remaining, remember: Remember) -> list[Row]:
             vector = vector * float(left.multipliers[place])
         found.append(remember.store.add(vector))
     return found
+
+
+def _stored_sketches(sent: Array, left: Remaining, remember: Remember) -> tuple[Row, ...]:
+    """A sketch is a linear map: that of what is shown is made from those of what was sent."""
+    store = remember.store.sketches
+    assert store is not None
+    if left.mixing is not None:
+        sent = (left.mixing @ sent).astype(np.float32)
+    elif left.multipliers is not None:
+        sent = (left.multipliers[:, None] * sent).astype(np.float32)
+    return tuple(store.add(torch.from_numpy(sketch)) for sketch in sent)
+
+
+def _some_whole(older: Memory, stays: list[int], most: int) -> Memory:
+    """With so many updates kept whole, the newest."""
+    whole = {i for i in stays if older.rows[i] is not None}
+    whole = set(sorted(whole, key=lambda i: older.rounds[i])[len(whole) - min(most, len(whole)) :])
+    return replace(older, rows=tuple(row if i in whole else None for i, row in enumerate(older.rows)))
 
 
 def _chosen(facts: Facts, known: Memory, rule: Rule, remember: Remember) -> tuple[list[int], list[int]]:

@@ -23,6 +23,7 @@ from adafed.server.row_files import PlacedRow, RowStore
 from adafed.server_rules.base import EVER, Matrix, Vector
 
 Row = torch.Tensor | StoredRow
+SKETCHED = -2  # in place of a row's place: of that update only the sketch is kept
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,8 @@ class Remember:
     rounds    the age up to which a remembered update is shown to the rule beside the cohort's; 0: none, "all": any.
     discount  what a told loss and a sample count are multiplied by for every round of their age.
     most      updates that are remembered at most; the oldest go first. 0: no limit.
-    store     where they lie.
+    store     where they lie. If it keeps sketches too, everyone within `rounds` is remembered, by a sketch, and `most`
+              is how many updates are kept whole: the newest.
     """
 
     rounds: int | Literal["all"] = 0
@@ -46,6 +48,8 @@ class Remember:
         if not 0.0 < self.discount <= 1.0:
             raise AdafedError(f"memory.discount is {self.discount}; it must be above 0 and at most 1")
         one_of("memory.storage", self.store.storage, STORAGES)
+        if self.store.sketch and not self.most:
+            raise AdafedError(f"memory.sketch is {self.store.sketch} and memory.most is 0; say how many are kept whole")
 
     @property
     def horizon(self) -> int:
@@ -59,21 +63,23 @@ def _none() -> Vector:
 @dataclass(frozen=True, eq=False)
 class Memory:
     """The remembered updates, oldest first, with the clients' names, the rounds they are from, what was told then (NaN
-    where it was not), their lengths and Gram matrix where a rule has asked for them, and the coefficients they had."""
+    where it was not), their lengths and Gram matrix where a rule has asked for them, and the coefficients they had.
+    Where sketches are kept the matrix is theirs, and a row of None is an update that is not kept whole."""
 
     clients: tuple[str, ...] = ()
     rounds: tuple[int, ...] = ()
-    rows: tuple[Row, ...] = ()
+    rows: tuple[Row | None, ...] = ()
     losses: Vector = field(default_factory=_none)
     sizes: Vector = field(default_factory=_none)
     accuracies: Vector = field(default_factory=_none)
     lengths: Vector = field(default_factory=_none)
     coefficients: Vector = field(default_factory=_none)
     gram: Matrix | None = None
+    sketches: tuple[Row, ...] = ()
     precise: bool = False  # whether every product of the matrix was made in float64
 
     @classmethod
-    def of(cls, names: Sequence[tuple[str, int]], rows: Sequence[Row] | torch.Tensor | None) -> Memory:
+    def of(cls, names: Sequence[tuple[str, int]], rows: Sequence[Row | None] | torch.Tensor | None) -> Memory:
         """Updates of which nothing else is known."""
         rows = [] if rows is None else list(rows)
         if len(rows) != len(names):
@@ -122,6 +128,7 @@ class Memory:
             self.lengths[chosen],
             self.coefficients[chosen],
             None if self.gram is None else self.gram[np.ix_(chosen, chosen)],
+            tuple(self.sketches[i] for i in chosen) if self.sketches else (),
             self.precise,
         )
 
@@ -129,7 +136,17 @@ class Memory:
         """The Gram matrix of the remembered updates: the one that is kept, or made anew."""
         if self.gram is not None and (self.precise or not precise):
             return self.gram
-        return gram(Rows.of_stored(self.rows), precise=precise) if self.rows else np.zeros((0, 0))
+        return gram(Rows.of_stored(self.multiplied), precise=precise) if self.rows else np.zeros((0, 0))
+
+    @property
+    def multiplied(self) -> Sequence[Row]:
+        """What inner products are taken of: the sketches where there are any, else the updates."""
+        return self.sketches or self.whole
+
+    @property
+    def whole(self) -> list[Row]:
+        """The updates that are kept whole."""
+        return [row for row in self.rows if row is not None]
 
     def after(self, new: Memory, between: Matrix | None) -> Memory:
         """With newer updates behind the older ones, of other clients; `between` are the products of the older rows with
@@ -149,6 +166,7 @@ class Memory:
             np.append(self.lengths, new.lengths),
             np.append(self.coefficients, new.coefficients),
             matrix,
+            self.sketches + new.sketches,
             new.precise and (self.precise or not len(self)),
         )
 
@@ -156,20 +174,16 @@ class Memory:
 
     def packed(self) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
         """As tensors and plain numbers. A row that lies in a file of its own is named by its place there."""
-        tensors: dict[str, torch.Tensor] = {}
-        places = [row.place if isinstance(row, PlacedRow) else -1 for row in self.rows]
-        here = [row for row in self.rows if not isinstance(row, PlacedRow)]
-        if here:
-            tensors["memory"] = torch.stack([row.tensor() if isinstance(row, StoredRow) else row for row in here])
+        tensors, numbers = _packed(self.rows, "memory", "")
+        if self.sketches:
+            more, named = _packed(self.sketches, "memory.sketches", "sketch ")
+            tensors, numbers = tensors | more, numbers | named | {"sketch": len(self.sketches[0])}
         if len(self):
             told = [self.losses, self.sizes, self.accuracies, self.lengths, self.coefficients]
             tensors["memory.told"] = torch.from_numpy(np.stack(told))
         if self.gram is not None and len(self):
             tensors["memory.gram"] = torch.from_numpy(self.gram)
-        numbers: dict[str, Any] = {"memory": self.names}
-        if any(place >= 0 for place in places):
-            numbers["places"] = places
-            numbers["totals"] = [row.total if isinstance(row, PlacedRow) else 0 for row in self.rows]
+        numbers["memory"] = self.names
         if self.precise:
             numbers["precise"] = True
         return tensors, numbers
@@ -181,16 +195,11 @@ class Memory:
         names = [(str(client), int(round_)) for client, round_ in numbers["memory"]]
         if not names:
             return NOBODY
-        there: list[Row] = list(tensors["memory"]) if "memory" in tensors else []
-        places = [int(place) for place in numbers.get("places", [-1] * len(names))]
-        found: list[PlacedRow] = []
-        if any(place >= 0 for place in places):
-            if store is None:
-                raise AdafedError("the checkpoint names updates in a file that is not at hand; give its folder")
-            both = zip(places, numbers["totals"], strict=True)
-            found = store.file(length).find([(place, int(total)) for place, total in both if place >= 0])
-        rows: list[Row] = [found.pop(0) if place >= 0 else there.pop(0) for place in places]
-        memory = cls.of(names, rows)
+        memory = cls.of(names, _unpacked(len(names), tensors, "memory", numbers, "", length, store))
+        if "sketch" in numbers:
+            kept = store.sketches if store is not None else None
+            found = _unpacked(len(names), tensors, "memory.sketches", numbers, "sketch ", int(numbers["sketch"]), kept)
+            memory = replace(memory, sketches=tuple(row for row in found if row is not None))
         if "memory.told" in tensors:
             memory = memory.telling(*tensors["memory.told"].numpy())
         if "memory.gram" in tensors:
@@ -198,9 +207,44 @@ class Memory:
         return memory
 
 
+def _packed(rows: Sequence[Row | None], name: str, prefix: str) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    """Rows as a tensor of those that lie nowhere else, and the places of the others."""
+    here = [row for row in rows if row is not None and not isinstance(row, PlacedRow)]
+    tensors = {}
+    if here:
+        tensors[name] = torch.stack([row.tensor() if isinstance(row, StoredRow) else row for row in here])
+    places = [SKETCHED if row is None else row.place if isinstance(row, PlacedRow) else -1 for row in rows]
+    if all(place == -1 for place in places):
+        return tensors, {}
+    totals = [row.total if isinstance(row, PlacedRow) else 0 for row in rows]
+    return tensors, {f"{prefix}places": places, f"{prefix}totals": totals}
+
+
+def _unpacked(
+    count: int,
+    tensors: Mapping[str, torch.Tensor],
+    name: str,
+    numbers: Mapping[str, Any],
+    prefix: str,
+    length: int,
+    store: RowStore | None,
+) -> list[Row | None]:
+    there: list[Row] = list(tensors[name]) if name in tensors else []
+    places = [int(place) for place in numbers.get(f"{prefix}places", [-1] * count)]
+    found: list[PlacedRow] = []
+    if any(place >= 0 for place in places):
+        if store is None:
+            raise AdafedError("the checkpoint names updates in a file that is not at hand; give its folder")
+        both = zip(places, numbers[f"{prefix}totals"], strict=True)
+        found = store.file(length).find([(place, int(total)) for place, total in both if place >= 0])
+    return [found.pop(0) if place >= 0 else None if place == SKETCHED else there.pop(0) for place in places]
+
+
 NOBODY = Memory()  # one for all: states that remember nobody are equal
 
 
 def products(fresh: Rows, memory: Memory, *, precise: bool) -> Matrix:
     """Of the fresh updates with the remembered ones."""
-    return cross(fresh, Rows.of_stored(memory.rows), precise=precise) if len(memory) else np.zeros((fresh.count, 0))
+    if not len(memory):
+        return np.zeros((fresh.count, 0))
+    return cross(fresh, Rows.of_stored(memory.multiplied), precise=precise)

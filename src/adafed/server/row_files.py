@@ -109,10 +109,13 @@ class RowFile:
 
 class RowStore:
     """Rows in memory while they take at most `budget` bytes together, the others in a file; all of them in the file
-    at `path`, if there is one to come back to."""
+    at `path`, if there is one to come back to. With `sketch` numbers for each row beside them, in `sketches`."""
 
-    def __init__(self, storage: Storage = "float32", budget: int = 2**30, path: Path | None = None) -> None:
-        self.storage, self.budget, self.path = storage, budget, path
+    def __init__(
+        self, storage: Storage = "float32", budget: int = 2**30, path: Path | None = None, sketch: int = 0
+    ) -> None:
+        self.storage, self.budget, self.path, self.sketch = storage, budget, path, sketch
+        self.sketches = RowStore("float32", budget, path and path.with_suffix(".sketches")) if sketch else None
         self._used = 0
         self._file: RowFile | None = None
 
@@ -144,8 +147,12 @@ class RowStore:
     def sync(self) -> None:
         if self._file is not None and self.path is not None:
             self._file.sync()
+        if self.sketches is not None:
+            self.sketches.sync()
 
     def close(self) -> None:
+        if self.sketches is not None:
+            self.sketches.close()
         if self._file is not None:
             self._file.close()
             self._file = None

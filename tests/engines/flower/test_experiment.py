@@ -71,6 +71,8 @@ def on_flower(config: Config, directory: Path, nodes: int = 6, **options: Any) -
         {"rule": {"name": "fedfv", "tau": 1}, "cohort": {"fraction": 0.5}, "rounds": 3},
         {"rule": "fedfa", "server": {"loss": "after"}},
         {"rule": "afl", "server": {"loss": "running"}},
+        {"server": {"loss": "validation"}, "split": {"validation": 0.3}},
+        {"memory": {"rounds": "all", "most": 4, "sketch": 64}, "cohort": {"fraction": 0.5}, "rounds": 4},
         {"cohort": {"count": 3, "sampling": "size", "stragglers": 0.5, "dropout": 0.3}, "rounds": 3},
         {"ditto": {"lambda": 0.5}, "rounds": 3, "cohort": {"fraction": 0.5}},
         {"local": {"mu": 0.1, "momentum": 0.5, "lr_decay": 0.9}},

@@ -40,6 +40,7 @@ def test_results() -> None:
         Report(1, 20, 4, 0.1 + 0.2, Measured(1e-300, 1.0), None),
         Report(2, 20, 4, 2.5, None, Measured(math.inf, 0.0)),
         Report(3, 2, 4, 2.5, None, None, {"fedcorr": {"dimension": 1 / 3, "losses": [0.1, 2.0]}}),
+        Report(4, 2, 4, 2.5, None, None, {}, 0.1 + 0.2),
     ]
     assert reports_from_json(sent(reports)) == reports  # type: ignore[arg-type]
     (diverged,) = reports_from_json(sent([Report(1, 2, 3, math.nan, None, None)]))  # type: ignore[arg-type]

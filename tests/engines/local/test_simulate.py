@@ -127,6 +127,12 @@ def run(config: Config, directory: Path) -> list[RoundRecord]:
 
 
 VARIANTS: dict[str, dict[str, Any]] = {
+    "told what they have on held-out samples, and sketched": {
+        "cohort": {"count": 3},
+        "server": {"loss": "validation"},
+        "memory": {"rounds": "all", "most": 5, "sketch": 32},
+        "local": {"together": 3},
+    },
     "together, with dropouts and stragglers": {
         "cohort": {"dropout": 0.2, "stragglers": 0.4},
         "local": {"together": 3, "epochs": 2, "mu": 0.1, "momentum": 0.5},

@@ -19,7 +19,7 @@ from adafed.engines.flower.replies import CLIENT, SAMPLES
 from adafed.engines.flower.trying import models, numbered
 from adafed.engines.station import Station
 from adafed.engines.units import AskUnit, MeasureUnit, Report, TrainUnit
-from adafed.rounds.replies import ACCURACY, AFTER, LOSS, RUNNING, STEPS
+from adafed.rounds.replies import ACCURACY, AFTER, HELD_OUT, LOSS, RUNNING, STEPS
 from adafed.training.local import Assignment
 
 RESTARTED = "kept-restarted"
@@ -111,6 +111,7 @@ def _numbers(report: Report) -> dict[str, Any]:
         LOSS: report.before.loss if report.before else None,
         ACCURACY: report.before.accuracy if report.before else None,
         AFTER: report.after.loss if report.after else None,
+        HELD_OUT: report.held_out,
     }
     return {key: value for key, value in found.items() if value is not None}
 

@@ -51,8 +51,8 @@ def unit_from_json(content: dict[str, Any]) -> Unit:
 
 def reports_from_json(content: list[list[Any]]) -> list[Report]:
     return [
-        Report(client, samples, steps, running, _measured(before), _measured(after), told)
-        for client, samples, steps, running, before, after, told in content
+        Report(client, samples, steps, running, _measured(before), _measured(after), told, held_out)
+        for client, samples, steps, running, before, after, told, held_out in content
     ]
 
 

@@ -17,7 +17,7 @@ from adafed.engines.units import AskUnit, KeptFile, MeasureUnit, Report, TrainUn
 from adafed.rounds.cohort import Sampler
 from adafed.rounds.loop import Asked, Collected, Engine, Loop, Wanted
 from adafed.rounds.records import RoundRecord, Scores
-from adafed.rounds.replies import ACCURACY, AFTER, LOSS, NOTHING, RUNNING, STEPS, Reply
+from adafed.rounds.replies import ACCURACY, AFTER, HELD_OUT, LOSS, NOTHING, RUNNING, STEPS, Reply
 from adafed.rounds.round import ServerHalf
 from adafed.runs.directory import RunDirectory
 from adafed.server.state import ServerState
@@ -200,4 +200,6 @@ def _numbers(report: Report) -> dict[str, float]:
         numbers[LOSS], numbers[ACCURACY] = report.before
     if report.after is not None:
         numbers[AFTER] = report.after.loss
+    if report.held_out is not None:
+        numbers[HELD_OUT] = report.held_out
     return numbers
