@@ -21,6 +21,7 @@ from adafed.client_rules import WITH_KEYS, ClientRule, client_rule
 from adafed.config.experiments import path as experiment_path
 from adafed.config.merging import DEFAULTS, USUAL_NAMES, merged, parse_settings
 from adafed.config.sentences import sentence
+from adafed.data.sources import DEFAULT_PARTITION
 from adafed.errors import AdafedError
 from adafed.randomness import Seeds as DerivedSeeds
 from adafed.registry import options
@@ -381,6 +382,8 @@ def config_from(content: Mapping[str, Any]) -> Config:
     # Options without a name are those of the default entry: `--set rule.gamma=5` alone is enough.
     content = {key: {"name": DEFAULTS[key], **value} if key in DEFAULTS and isinstance(value, Mapping) else value
                for key, value in content.items()}  # fmt: skip
+    if isinstance(content.get("partition"), Mapping) and "name" not in content["partition"]:
+        content["partition"] = DEFAULT_PARTITION | dict(content["partition"])
     content |= {key: _completed(key, content[key]) for key in SECTIONS if key in content}
     if isinstance(content.get("server"), Mapping):
         content["server"] = {

@@ -26,6 +26,7 @@ from adafed.rounds.safe import Trying, found_safe, in_words, notes
 from adafed.server.aggregate import Aggregate, RuleState, aggregate
 from adafed.server.memory import NOBODY, Remember
 from adafed.server.row_files import RowStore
+from adafed.server.saved import ours
 from adafed.server.state import Server, ServerState
 from adafed.server.steps import SafeStep
 from adafed.server_rules import Rule
@@ -99,6 +100,17 @@ class ServerHalf:
         for one in self.client_rules:
             known |= one.rule.named(one.plan.fresh(length))
         return ServerState(parameters, length, known=known)
+
+    def unfit(self, state: ServerState, first: ServerState) -> str | None:
+        """Why a saved state cannot be a later one of the run that begins with `first`; None where it can."""
+        for one in self.client_rules:
+            own = one.rule.own(state.known)
+            for name, value in one.rule.own(first.known).items() if ours(one.rule) else ():
+                there = own.get(name)
+                if there is None or (there.shape, there.dtype) != (value.shape, value.dtype):
+                    return f"the checkpoint lacks {name!r} of client rule {one.rule.name}, or has it in another shape"
+        planned = any(type(one.plan).server_rule is not Plan.server_rule for one in self.client_rules)
+        return self.server.unfit(state, first, rule=None if planned else self.server.rule)
 
     def largest(self, usual: int) -> int:
         """The largest cohort there can be."""

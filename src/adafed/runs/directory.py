@@ -16,6 +16,7 @@ checkpoint is therefore from a round that did not end, and is removed when the r
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import platform
 import re
@@ -28,9 +29,9 @@ from adafed.config.sections import Config, load_config
 from adafed.data.base import Federation
 from adafed.data.labels import label_counts
 from adafed.errors import AdafedError
-from adafed.files import full_disk_in_a_sentence, save_tensors, write_whole
+from adafed.files import full_disk_in_a_sentence, parsed, save_tensors, write_whole
 from adafed.rounds.records import RoundRecord
-from adafed.runs.checkpoints import Checkpoints
+from adafed.runs.checkpoints import Checkpoints, Unfit, any_state
 from adafed.runs.store import Store
 from adafed.runs.tracking import Tracking, tracking
 from adafed.server.row_files import RowStore
@@ -94,8 +95,8 @@ class RunDirectory:
             raise
         return directory
 
-    def restored(self) -> ServerState | None:
-        """The newest whole checkpoint; rows and files of later rounds are removed. None for a new run.
+    def restored(self, unfit: Unfit = any_state) -> ServerState | None:
+        """The newest whole checkpoint that fits; rows and files of later rounds are removed. None for a new run.
 
         The configuration is written here, when all that could speak against going on has been looked at.
         """
@@ -104,10 +105,11 @@ class RunDirectory:
             return None
         assert self.store is not None
         assert self._checkpoints is not None
-        state = self._checkpoints.newest()
+        state = self._checkpoints.newest(unfit)
         self._require_rows(state.round if state else 0)
         if state and state.round < self.config.rounds:
             self._note_resumed(state.round)
+            self._forget_end(state.round)
         write_whole(self.path / "config.toml", self.config.completed().to_toml().encode(), durable=True)
         self.store.forget_after(state.round if state else 0)
         self._sweep(state)
@@ -182,15 +184,20 @@ class RunDirectory:
         }
         described = self.path / "run.json"
         if described.exists() and (self.path / "config.toml").exists():
-            self._require_same_facts(_facts(described), facts)
+            before = _facts(described)
+            self._require_same_facts(before, facts)
+            fingerprint = before.get("fingerprint")  # of its beginning: a later adafed may describe the same otherwise
         elif any(self.path.glob("checkpoints/*")):
             lost = "run.json" if (self.path / "config.toml").exists() else "config.toml"
             raise AdafedError(f"{self.path} holds checkpoints but no {lost}; restore it or choose another directory")
         elif not described.exists() and (foreign := [name for name in OWN if (self.path / name).exists()]):
             raise AdafedError(f"{self.path} holds a {foreign[0]} that is no run's; choose another directory")
         else:
-            told = {"format": FORMAT} | facts | {"versions": _versions()}
+            fingerprint = _fingerprint(self.config, facts)
+            told = {"format": FORMAT} | facts | {"fingerprint": fingerprint, "versions": _versions()}
             write_whole(described, json.dumps(told, indent=2).encode(), durable=True)
+        assert self._checkpoints is not None
+        self._checkpoints.fingerprint = fingerprint
 
     def _note_labels(self, federation: Federation) -> None:
         assert self.path is not None
@@ -212,6 +219,22 @@ class RunDirectory:
         before = facts.get("resumed", [])
         told = facts | {"resumed": [*(before if isinstance(before, list) else []), round]}
         write_whole(self.path / "run.json", json.dumps(told, indent=2).encode(), durable=True)
+
+    def _forget_end(self, round: int) -> None:
+        """What was measured because a round was the run's last, where the run is prolonged past it."""
+        assert self.path is not None
+        assert self.store is not None
+        if not (self.path / "config.toml").exists() or load_config(self.path / "config.toml").rounds != round:
+            return
+        asked, parts = self.config.evaluation, self.config.parts
+        needs = parts.rule.needs.union(*(guard.needs for guard in parts.guards))
+        rho = not asked.improvement_every or round % asked.improvement_every > 0
+        self.store.forget_end(
+            round,
+            evaluations=not asked.every or round % asked.every > 0,
+            improvement=rho,
+            before=rho and self.config.server.loss != "before" and "accuracies" not in needs,
+        )
 
     def _require_same_facts(self, before: dict[str, Any], now: dict[str, Any]) -> None:
         """Nothing may have changed that the bits depend on."""
@@ -285,10 +308,11 @@ def begun_with(path: Path) -> str:
 
 def _facts(described: Path) -> dict[str, Any]:
     try:
-        facts: dict[str, Any] = json.loads(described.read_text())
+        facts: dict[str, Any] = parsed(described.read_bytes())
         whole = isinstance(facts["data"]["checksum"], str) and isinstance(facts["trained_together"], int)
         kind = facts.get("format", 1)  # the first runs had no number
         whole = whole and type(kind) is int and kind > 0
+        whole = whole and isinstance(facts.get("fingerprint"), str | None)
     except (OSError, ValueError, KeyError, TypeError):
         whole = False
     if not whole:
@@ -318,6 +342,20 @@ def _difference(old: Any, new: Any, key: str = "") -> tuple[str, Any, Any] | Non
                 return found
         return None
     return None if old == new else (key, old, new)
+
+
+def _fingerprint(config: Config, facts: dict[str, Any]) -> str:
+    """Of all that a run's bits follow from: another seed's or another experiment's checkpoint is known by it."""
+    what = [_fixed(config.completed().to_dict()), facts["seeds"], facts["data"]["checksum"]]
+    return hashlib.sha256(json.dumps(what, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def _fixed(content: Any, key: str = "") -> Any:
+    """A configuration without what a resumed run may set anew."""
+    if not isinstance(content, dict):
+        return content
+    named = {name: f"{key}.{name}" if key else name for name in content}
+    return {name: _fixed(one, named[name]) for name, one in content.items() if named[name] not in FREE_TO_CHANGE}
 
 
 def _versions() -> dict[str, str]:

@@ -9,15 +9,18 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from adafed.errors import AdafedError
+from adafed.files import parsed
 from adafed.server.aggregate import Aggregate, RuleState
 from adafed.server.memory import Memory
 from adafed.server.optimizers import Moments, ServerOptimizer
 from adafed.server.row_files import RowStore
+from adafed.server.saved import alike, check_numbers, ours
 from adafed.server.schedules import Schedule
 from adafed.server.steps import StepKind, require_plain
 from adafed.server_rules import Rule
 
 MOST = 1e30  # a rate; float32 ends soon after
+PROBE = 3  # numbers: a length that no moment of another kind has
 
 Tensors = dict[str, torch.Tensor]
 
@@ -63,8 +66,10 @@ class ServerState:
 
     @classmethod
     def unpacked(cls, tensors: Mapping[str, torch.Tensor], text: str, store: RowStore | None = None) -> ServerState:
-        """From a file; `store` has the remembered updates that lie in a file of their own."""
-        numbers = json.loads(text)
+        """From a file; `store` has the remembered updates that lie in a file of their own. What cannot be a state is
+        refused (`DamagedState`)."""
+        numbers = parsed(text)
+        check_numbers(numbers, tensors.get("parameters"))
         rule_state = None
         if "rule" in numbers:
             updates = Memory.unpacked(tensors, numbers, numbers["length"], store)
@@ -109,6 +114,26 @@ class Server:
         if not rate <= MOST:
             raise AdafedError(f"the server's rate is {rate:g} in round {round}; lower server.rate or its schedule")
         return rate
+
+    def unfit(self, state: ServerState, first: ServerState, *, rule: Rule | None = None) -> str | None:
+        """Why a saved state cannot be a later one of the run that begins with `first`; None where it can. `rule` is the
+        one whose state it holds, where that is known."""
+        mine, its = first.parameters, state.parameters
+        if (len(its), state.length) != (len(mine), first.length):
+            return f"the checkpoint holds a model of {len(its)} numbers, and there is one of {len(mine)}"
+        if its.dtype != mine.dtype:
+            return f"the checkpoint's parameters are {its.dtype}, and the model's {mine.dtype}"
+        if state.rule_state is None:
+            return "the checkpoint holds moments and no step" if state.moments else None
+        if rule is not None and ours(rule) and not alike(state.rule_state.numbers, rule.initial_state()):
+            return f"the checkpoint holds no state of rule {rule.name}"
+        probe = torch.zeros(PROBE)  # what the optimiser carries on, seen on a step of a few numbers
+        moments = self.optimizer.step(probe, probe, 1.0, {})[1] if ours(self.optimizer) else {}
+        for name, moment in moments.items():
+            there, shape = state.moments.get(name), (first.length,) if moment.shape == (PROBE,) else moment.shape
+            if there is None or there.shape != shape or not there.is_floating_point():
+                return f"the checkpoint lacks {name!r} of server.optimizer, or has it in another shape"
+        return None
 
     def step(
         self,

@@ -87,7 +87,7 @@ def _present(value: npt.NDArray[np.float64] | None, name: str) -> npt.NDArray[np
 
 def client_key(client: str) -> tuple[int, int, str]:
     """Sorts ids that are numbers by value, and before all others."""
-    return (0, int(client), "") if client.isdecimal() else (1, 0, client)
+    return (0, int(client), "") if client.isdecimal() and len(client) < 4000 else (1, 0, client)
 
 
 @dataclass(frozen=True)

@@ -159,12 +159,9 @@ class FairStrategy(Strategy):
         """Take the first model, or the one that was saved."""
         self.arrays = Arrays.of(initial, self.statistics)
         first = ServerState(self.arrays.flat(initial), self.arrays.length)
-        saved = self.keeper.restored() if self.keeper is not None else None
-        if saved is not None and (len(saved.parameters), saved.length) != (len(first.parameters), first.length):
-            raise AdafedError(
-                f"the checkpoint holds a model of {len(saved.parameters)} numbers and the app has one of "
-                f"{len(first.parameters)}; name another folder"
-            )
+        saved = None
+        if self.keeper is not None:
+            saved = self.keeper.restored(lambda state: self._half().unfit(state, first))
         self.state = saved or first
 
     def summary(self) -> None:

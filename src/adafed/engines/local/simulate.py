@@ -54,7 +54,7 @@ class Simulation:
         try:
             half = ServerHalf.of(config, ids, self.directory.rows)
             first = half.first_state(self.station.initial, self.station.model.length)
-            state = self.directory.restored() or first
+            state = self.directory.restored(lambda state: half.unfit(state, first)) or first
             self.engine = LocalEngine(
                 config, self.station, self.directory, half.largest(sampler.largest), shipped=federation is None
             )
