@@ -7,26 +7,26 @@ import json
 import os
 import shutil
 import signal
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 import torch
-from safetensors.torch import load_file
+from runs_alike import assert_same, experiment, rows
 
 from adafed import AdafedError
-from adafed.config.sections import Config, config_from, load_config, merged
+from adafed.config.sections import Config, config_from, load_config
 from adafed.engines.local.simulate import simulate
 
 # Imports once, then forks a process for every life of the run: {"kill": seconds} kills it from outside after that
 # time, {"point": [name, nth]} makes it kill itself at the nth call of a function, {} lets it live.
 KEEPER = """
-import json, os, signal, sys, time
+import json, os, signal, sys, time, types
 import torch
 torch.set_num_threads(1)
 from adafed.runs import checkpoints, directory, store
@@ -61,7 +61,7 @@ def arm(name, nth):
         if when == "half":
             args[0].with_name(f".{args[0].name}.{os.getpid()}.partial").write_bytes(b"half")
             die()
-        files.os = type("os", (), {"getpid": os.getpid, "replace": die, "fsync": os.fsync})
+        files.os = types.SimpleNamespace(**vars(os) | {"replace": die})
         original(*args, **kwargs)
     setattr(owner, attribute, wrapped)
 
@@ -88,46 +88,7 @@ for life in json.loads(sys.argv[3]):
 """
 
 
-def experiment(**changes: Any) -> Config:
-    """Ditto under FedFV over everyone remembered and a server with Adam: everything that has state."""
-    base = {
-        "rounds": 60,
-        "data": {"name": "synthetic", "clients": 6, "samples": 20, "features": 5, "classes": 3},
-        "model": {"name": "mlp", "hidden": [6]},
-        "cohort": {"count": 4, "dropout": 0.1, "stragglers": 0.3},
-        "local": {"batch_size": 8},
-        "rule": {"name": "fedfv", "tau": 2},
-        "memory": {"rounds": "all"},
-        "server": {"optimizer": {"name": "adam"}, "rate": 0.05},
-        "ditto": {"lambda": 0.3},
-        "run": {"workers": 0},
-    }
-    return config_from(merged(base, changes))
-
-
 SCAFFOLD = {"client": {"rules": ["scaffold"]}}  # which the server and every client know something of
-
-
-def rows(directory: Path) -> dict[str, list[tuple[Any, ...]]]:
-    database = sqlite3.connect(directory / "rounds.sqlite")
-    found = {
-        table: database.execute(f"SELECT * FROM {table} ORDER BY 1, 2, 3, 4").fetchall()
-        for table in ("rounds", "participants", "evaluations")
-    }
-    database.close()
-    return found
-
-
-def assert_same(one: Path, other: Path) -> None:
-    assert rows(one) == rows(other)
-    for pattern in ("model.safetensors", "checkpoints/*", "clients/*"):
-        names = sorted(str(path.relative_to(one)) for path in one.glob(pattern))
-        assert names
-        assert names == sorted(str(path.relative_to(other)) for path in other.glob(pattern))
-        for name in names:
-            mine, theirs = load_file(one / name), load_file(other / name)
-            assert mine.keys() == theirs.keys()
-            assert all(torch.equal(mine[key], theirs[key]) for key in mine), name
 
 
 def lives(tmp_path: Path, config: Config, plan: list[dict[str, Any]]) -> list[int]:
@@ -402,3 +363,34 @@ def test_a_full_disk_is_told_for_every_file(tmp_path: Path, monkeypatch: pytest.
     assert len(list((tmp_path / "run" / "checkpoints").iterdir())) == 1
     assert load_config(tmp_path / "run" / "config.toml") == config.completed()
     assert [record.round for record in simulate(config, directory=tmp_path / "run")] == [2, 3]
+
+
+def test_a_folder_that_has_become_read_only_is_told_and_loses_nothing(
+    small_disk: Path, uninterrupted: Callable[[Config], Path]
+) -> None:
+    config, directory = experiment(rounds=6), small_disk / "run"
+    list(simulate(config.changed(rounds=3), directory=directory))
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    try:
+        with pytest.raises(AdafedError, match=r"could not be written: Read-only file system$"):
+            list(simulate(config, directory=directory))
+    finally:
+        subprocess.run(["mount", "-o", "remount,rw", str(small_disk)], check=True)
+    assert [record.round for record in simulate(config, directory=directory)] == [4, 5, 6]
+    assert_same(uninterrupted(config), directory)
+
+
+def test_a_clock_that_jumps_changes_nothing(
+    tmp_path: Path, uninterrupted: Callable[[Config], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = experiment(rounds=6)
+    whole = uninterrupted(config)
+    jumps = cycle([0.0, 4e9, 1.0, 2e9, -5.0])
+    monkeypatch.setattr("time.time", lambda: next(jumps))
+    monkeypatch.setattr("adafed.runs.checkpoints.monotonic", lambda: next(jumps))  # which never goes back: worse still
+    records = simulate(config, directory=tmp_path / "run")
+    for _ in range(3):
+        next(records)
+    records.close()
+    list(simulate(config, directory=tmp_path / "run"))
+    assert_same(whole, tmp_path / "run")

@@ -123,6 +123,8 @@ class Server:
             return f"the checkpoint holds a model of {len(its)} numbers, and there is one of {len(mine)}"
         if its.dtype != mine.dtype:
             return f"the checkpoint's parameters are {its.dtype}, and the model's {mine.dtype}"
+        if self.kind == "safe" and state.rule_state is not None and state.step is None:
+            return "the checkpoint lacks the length of a safe step"
         if state.rule_state is None:
             return "the checkpoint holds moments and no step" if state.moments else None
         if rule is not None and ours(rule) and not alike(state.rule_state.numbers, rule.initial_state()):
