@@ -134,7 +134,9 @@ class Checkpoints:
         self._note_durable(state)
 
     def only_newest(self) -> None:
-        """Nothing but the newest two."""
+        """Nothing but the newest two, both on the disk."""
+        for file in self.files()[-KEPT:]:
+            on_disk(file)
         for old in self.files()[:-KEPT]:
             old.unlink(missing_ok=True)
         self._there = None
