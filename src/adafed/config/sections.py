@@ -27,6 +27,7 @@ from adafed.randomness import Seeds as DerivedSeeds
 from adafed.registry import options
 from adafed.server.optimizers import ServerOptimizer, optimizer
 from adafed.server.schedules import Schedule, schedule
+from adafed.server.steps import StepKind, require_plain
 from adafed.server_rules import Rule, rule
 from adafed.server_rules.guards import Guard, guards_from
 
@@ -142,6 +143,7 @@ class ServerSection(Section):
     schedule: Entry = named("constant")
     optimizer: Entry = named("sgd")
     loss: Literal["before", "after", "running", "validation"] = "before"
+    step: StepKind = "rate"  # or "safe": as long as leaves nobody of the cohort worse off
 
 
 class ClientSection(Section):
@@ -210,6 +212,7 @@ class RunSection(Section):
     device: str = "cpu"
     updates_mb: Count = 1024  # a cohort whose updates take more is kept in a file instead of memory
     cache_mb: Count = 512  # clients' prepared data kept between rounds, in each process
+    patience: Positive = 3600.0  # seconds that a worker may take over one unit of work before it is replaced
 
 
 class TrackSection(Section):
@@ -268,7 +271,7 @@ class Config(Section):
     def parts(self) -> Parts:
         """The rules and the server's parts, made once from their names and options."""
         server = self.server
-        return Parts(
+        parts = Parts(
             rule(self.rule.name, **self.rule.options),
             optimizer(server.optimizer.name, **server.optimizer.options),
             schedule(server.schedule.name, **server.schedule.options),
@@ -276,6 +279,9 @@ class Config(Section):
             guards_from([(one.name, one.options) for one in self.guards.use]),
             lies_from([(one.name, one.options) for one in self.attack.use]) if self.attack else (),
         )
+        if server.step == "safe":
+            require_plain(parts.optimizer, parts.schedule)
+        return parts
 
     def _client_rules(self) -> tuple[ClientRule, ...]:
         """Those with a key or section of their own, then those that are listed."""
@@ -317,6 +323,8 @@ class Config(Section):
             words.append("memory" if self.memory.rounds == "all" else f"memory of {self.memory.rounds} rounds")
         if self.server.optimizer.name != "sgd":
             words.append(self.server.optimizer.name)
+        if self.server.step == "safe":
+            words.append("safe step")
         return " + ".join(word for word in words if word)
 
     @property
