@@ -9,7 +9,7 @@ import adafed
 
 ROOT = Path(adafed.__file__).parent
 ORDER = [
-    {"errors", "version"},
+    {"errors", "version", "visible"},
     {"imported", "files", "randomness"},
     {"registry"},
     {"metrics"},

@@ -8,3 +8,7 @@ class AdafedError(ValueError):
 
 class NoClientLeft(AdafedError):
     """Every client of a round was dropped: the round can be skipped, the model is as it was."""
+
+
+class OutOfRange(NoClientLeft):
+    """The direction has numbers that the updates' type cannot hold: the round can be skipped as well."""

@@ -5,9 +5,25 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from adafed.errors import AdafedError
+
+
+@contextmanager
+def own_code(key: str, spec: str) -> Iterator[None]:
+    """While code of the user's runs: what it raises, also its wish to end the program, is told with the place."""
+    try:
+        yield
+    except AdafedError:
+        raise
+    except (Exception, SystemExit) as error:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{os.path.basename(last.filename)}, line {last.lineno}"
+        raise AdafedError(f"{key} = {spec!r} raised {error!r} in {where}.") from error
 
 
 def attribute(spec: str, key: str) -> Any:

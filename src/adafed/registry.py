@@ -153,7 +153,9 @@ class Registry(Generic[E]):
             return entry(**arguments)
         except AdafedError:  # a ValueError too, and a sentence already
             raise
-        except (TypeError, ValueError) as error:  # what a class of one's own says of its options
+        except (Exception, SystemExit) as error:  # what a class of one's own says of its options
+            if ":" not in name and not isinstance(error, TypeError | ValueError):
+                raise
             raise AdafedError(f"{self.name_key} = {name!r} cannot be made of {arguments}: {error}") from error
 
     def call(self: Registry[Callable[..., M]], name: str, chosen: Mapping[str, Any], *leading: Any, **given: Any) -> M:

@@ -257,3 +257,14 @@ def test_guards_and_attacks_that_are_none(content: dict[str, Any], told: str) ->
     with pytest.raises(AdafedError) as error:
         config_from(content)
     assert str(error.value).startswith(told)
+
+
+def test_a_partition_without_a_name_is_the_usual_one() -> None:
+    config = config_from({"partition": {"clients": 6}})
+    assert config.partition is not None
+    assert config.partition.model_dump() == {"name": "dirichlet", "clients": 6, "beta": 0.5}
+    assert config_from({"partition": {"beta": 1.0}}).partition is not None
+    over = config_from(merged({"partition": {"clients": 6, "beta": 2.0}}, {"partition": {"name": "iid", "clients": 3}}))
+    assert over.partition is not None
+    assert over.partition.model_dump() == {"name": "iid", "clients": 3}
+    assert config_from({}).partition is None

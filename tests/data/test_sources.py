@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -80,3 +81,46 @@ def test_wrong_values_of_options_are_told(tmp_path: Path, monkeypatch: pytest.Mo
         open_federation({"name": "function", "function": "maker_for_tests:make", "size": 1}, None, SPLIT, seed=0)
     with pytest.raises(AdafedError, match=r"data\.count is missing; data\.function = 'maker_for_tests:make' needs it$"):
         open_federation({"name": "function", "function": "maker_for_tests:make"}, None, SPLIT, seed=0)
+
+
+OWN = """
+import sys
+def fails(): raise KeyError("x")
+def ends(): sys.exit(3)
+def cuts(targets, clients=3): raise ZeroDivisionError("none")
+def model(input_shape, classes): raise SystemExit
+"""
+
+
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [
+        ({"data": {"name": "function", "function": "own_failing:fails"}}, r"data.function = .* raised KeyError\('x'\)"),
+        ({"data": {"name": "function", "function": "own_failing:ends"}}, r"raised SystemExit\(3\) in own_failing.py"),
+        ({"data": {"name": "own_failing:ends"}}, r"data.name = 'own_failing:ends' raised SystemExit\(3\)"),
+        ({"partition": {"name": "own_failing:cuts"}}, r"partition.name = .* raised ZeroDivisionError\('none'\)"),
+        ({"model": {"name": "own_failing:model"}}, r"model.name = 'own_failing:model' cannot be built"),
+    ],
+)
+def test_what_the_users_own_code_raises_is_told(
+    config: dict[str, Any], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from adafed import config_from, simulate
+
+    (tmp_path / "own_failing.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(AdafedError, match=told):
+        list(simulate(config_from({"rounds": 1, "run": {"workers": 0}} | config)))
+
+
+def test_a_file_name_that_is_no_text_is_told(tmp_path: Path) -> None:
+    from adafed import config_from, simulate
+
+    for name in (b"a", b"b\xff\xfe"):
+        with open(os.path.join(os.fsencode(tmp_path), name + b".npz"), "wb") as file:
+            np.savez(file, x=np.zeros((20, 2), np.float32), y=np.arange(20) % 2)
+    config = config_from(
+        {"rounds": 1, "model": "logistic", "data": {"name": "folder", "folder": str(tmp_path)}, "run": {"workers": 0}}
+    )
+    with pytest.raises(AdafedError, match=r"the client id 'b\\udcff\\udcfe' is no text"):
+        list(simulate(config))

@@ -44,6 +44,7 @@ def put_back(run: Path) -> None:
     db.close()
     facts = json.loads((run / "run.json").read_text())
     facts.pop("format")
+    facts.pop("fingerprint")
     (run / "run.json").write_text(json.dumps(facts))
 
 

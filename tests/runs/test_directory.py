@@ -17,6 +17,7 @@ from adafed.engines.local.simulate import Simulation, simulate
 from adafed.runs import checkpoints
 from adafed.runs.directory import require_same
 from adafed.runs.store import Store
+from adafed.server.saved import digest
 
 
 def experiment(**changes: Any) -> Config:
@@ -278,3 +279,126 @@ def test_labels_and_resumed_rounds_are_recorded(tmp_path: Path) -> None:
     trained = {one.client: one.samples for one in store.participants(3)}
     store.close()
     assert {run.clients.ids[k]: sum(held.values()) for k, held in run.clients.labels.items()} == trained
+
+
+def _edited(file: Path, **changes: Any) -> None:
+    """A checkpoint with tensors or metadata changed; None takes one away. What is changed is told in its digest."""
+    from safetensors import safe_open
+    from safetensors.torch import save_file
+
+    with safe_open(file, framework="pt") as content:
+        told = dict(content.metadata())
+    tensors = load_file(file)
+    numbers = json.loads(told["state"])
+    for name, value in changes.items():
+        where = numbers if name in ("round", "length", "kept", "rule", "losses", "guards", "memory") else tensors
+        if value is None:
+            where.pop(name.replace("__", "."))
+        else:
+            where[name.replace("__", ".")] = value
+    told["state"] = json.dumps(numbers)
+    told["digest"] = digest(tensors, told["state"])
+    save_file(tensors, file, told)
+
+
+ADAM = {"server": {"optimizer": "adam"}}
+WRONG: dict[str, dict[str, Any]] = {
+    "shorter": {"parameters": torch.zeros(3)},
+    "other type": {"parameters": torch.zeros(57, dtype=torch.float64)},
+    "whole numbers": {"parameters": torch.zeros(57, dtype=torch.int64)},
+    "matrix": {"parameters": torch.zeros(57, 1)},
+    "no parameters": {"parameters": None},
+    "no moments": {"moment__first": None, "moment__second": None},
+    "a moment too short": {"moment__second": torch.zeros(2)},
+    "round as text": {"round": "3"},
+    "another round": {"round": 2},
+    "length of another": {"length": 10**9},
+    "kept is a list": {"kept": [1]},
+    "kept has words": {"kept": {"a": "b"}},
+    "rule is a list": {"rule": [1]},
+    "rule is another's": {"rule": {"normaliser": 1.0}},
+    "losses as text": {"losses": {"1": "x"}},
+    "guards as numbers": {"guards": {"0 lengths": 3}},
+    "memory of nobody": {"memory": [["a", 1]]},
+    "memory is a number": {"memory": 7},
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_wrong_checkpoint_is_refused_and_the_one_before_is_taken(wrong: str, tmp_path: Path) -> None:
+    run, whole = tmp_path / "run", tmp_path / "whole"
+    list(simulate(experiment(rounds=4, **ADAM), directory=whole))
+    list(simulate(experiment(**ADAM), directory=run))
+    older, newest = sorted((run / "checkpoints").iterdir())
+    _edited(newest, **WRONG[wrong])
+    assert [record.round for record in simulate(experiment(rounds=4, **ADAM), directory=run)] == [3, 4]
+    assert (run / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+    older, newest = sorted((run / "checkpoints").iterdir())
+    older.unlink()
+    _edited(newest, **(WRONG[wrong] | ({"round": 9} if "round" in WRONG[wrong] else {})))
+    with pytest.raises(AdafedError, match=r"no checkpoint in .* is this run's \(.*\); move the run away"):
+        list(simulate(experiment(rounds=5, **ADAM), directory=run))
+
+
+def test_another_seeds_checkpoint_is_refused_and_the_one_before_is_taken(tmp_path: Path) -> None:
+    for name, seed in (("mine", 0), ("other", 1), ("whole", 0)):
+        list(simulate(experiment(seed=seed), directory=tmp_path / name))
+    mine, other = (max((tmp_path / name / "checkpoints").iterdir()) for name in ("mine", "other"))
+    shutil.copy(other, mine)
+    assert [record.round for record in simulate(experiment(), directory=tmp_path / "mine")] == [3]
+    models = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("mine", "whole")]
+    assert models[0] == models[1]
+
+
+def test_a_checkpoint_that_was_changed_is_refused(tmp_path: Path) -> None:
+    """Not-a-number where there was a number, as an edit or a lost page may leave it."""
+    run = tmp_path / "run"
+    list(simulate(experiment(), directory=run))
+    newest = max((run / "checkpoints").iterdir())
+    content = bytearray(newest.read_bytes())
+    content[-4:] = b"\x00\x00\xc0\x7f"
+    newest.write_bytes(content)
+    assert [record.round for record in simulate(experiment(), directory=run)] == [3]
+
+
+def test_a_run_without_fingerprint_goes_on(tmp_path: Path) -> None:
+    """As older versions left it: neither run.json nor the checkpoints have one."""
+    from safetensors import safe_open
+    from safetensors.torch import save_file
+
+    run = tmp_path / "run"
+    list(simulate(experiment(), directory=run))
+    shutil.copytree(run, tmp_path / "new")
+    facts = json.loads((run / "run.json").read_text())
+    facts.pop("fingerprint")
+    (run / "run.json").write_text(json.dumps(facts))
+    for file in (run / "checkpoints").iterdir():
+        with safe_open(file, framework="pt") as content:
+            told = {"state": content.metadata()["state"]}
+        save_file(load_file(file), file, told)
+    assert [record.round for record in simulate(experiment(rounds=4), directory=run)] == [4]
+    assert [record.round for record in simulate(experiment(rounds=5), directory=run)] == [5]
+    list(simulate(experiment(rounds=5), directory=tmp_path / "new"))
+    models = [(one / "model.safetensors").read_bytes() for one in (run, tmp_path / "new")]
+    assert models[0] == models[1]
+
+
+def _rows(run: Path) -> list[Any]:
+    import sqlite3
+
+    db = sqlite3.connect(run / "rounds.sqlite")
+    tables = ("rounds", "participants", "evaluations")
+    found = [db.execute(f"SELECT * FROM {table} ORDER BY 1, 2, 3, 4").fetchall() for table in tables]
+    db.close()
+    return found
+
+
+@pytest.mark.parametrize("every", [2, 3, 50])
+@pytest.mark.parametrize("loss", ["before", "after"])
+def test_a_prolonged_run_is_the_run_that_was_asked_for_longer(every: int, loss: str, tmp_path: Path) -> None:
+    """What was measured because a round was the last goes when it is no longer the last."""
+    changes = {"evaluation": {"every": every, "improvement_every": every}, "server": {"loss": loss}}
+    list(simulate(experiment(rounds=3, **changes), directory=tmp_path / "run"))
+    list(simulate(experiment(rounds=6, **changes), directory=tmp_path / "run"))
+    list(simulate(experiment(rounds=6, **changes), directory=tmp_path / "whole"))
+    assert _rows(tmp_path / "run") == _rows(tmp_path / "whole")

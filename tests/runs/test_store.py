@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+import adafed
 from adafed import AdafedError
 from adafed.engines.station import Scores
 from adafed.rounds.records import Evaluation, Participant, RoundRecord
@@ -65,3 +67,47 @@ def test_a_file_of_a_newer_version_is_refused(tmp_path: Path) -> None:
             AdafedError, match=rf"is of version 99 and this adafed reads up to version {VERSION}; update"
         ):
             Store(tmp_path / "rounds.sqlite", read_only=read_only)
+
+
+WRONG_CELLS = [
+    ("rounds", "notes", "not JSON"),
+    ("rounds", "notes", "[1]"),
+    ("rounds", "notes", "[" * 100_000),
+    ("rounds", "norm", "long"),
+    ("rounds", "skipped", b"\xff"),
+    ("participants", "coefficient", "much"),
+    ("participants", "client", b"blob"),
+    ("participants", "samples", 1.5),
+    ("evaluations", "client", b"blob"),
+    ("evaluations", "accuracy", "all of it"),
+    ("evaluations", "part", b"test"),
+]
+
+
+@pytest.mark.parametrize(("table", "column", "value"), WRONG_CELLS, ids=range(len(WRONG_CELLS)))
+def test_a_cell_that_no_run_writes_is_told(table: str, column: str, value: object, tmp_path: Path) -> None:
+    from adafed.page.reading import read_run
+    from adafed.runs.summary import summarise
+
+    config = adafed.config_from({"rounds": 2, "model": "logistic", "run": {"workers": 0}})
+    list(adafed.simulate(config, directory=tmp_path / "run"))
+    db = sqlite3.connect(tmp_path / "run" / "rounds.sqlite")
+    with db:
+        one = {"rounds": "", "participants": " AND client = '3'", "evaluations": " AND client = '3' AND part = 'test'"}
+        db.execute(f"UPDATE {table} SET {column} = ? WHERE round = 2{one[table]}", (value,))
+    db.close()
+    with pytest.raises(AdafedError, match="is damaged"):
+        summarise(tmp_path / "run")
+    with suppress(AdafedError):  # which reads no more than it shows
+        read_run(tmp_path / "run")
+
+
+def test_a_view_in_place_of_a_table_is_not_read(tmp_path: Path) -> None:
+    """It could count for ever."""
+    db = sqlite3.connect(tmp_path / "rounds.sqlite")
+    endless = "WITH RECURSIVE n(round) AS (SELECT 1 UNION ALL SELECT round + 1 FROM n) SELECT round FROM n"
+    db.execute(f"CREATE VIEW rounds AS {endless}")
+    db.execute("PRAGMA user_version = 2")
+    db.close()
+    with pytest.raises(AdafedError, match="other things than tables"):
+        Store(tmp_path / "rounds.sqlite", read_only=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,9 @@ import torch
 
 import adafed
 from adafed import AdafedError
+from adafed.errors import NoClientLeft
 from adafed.server.memory import Memory
+from adafed.server_rules.base import Answer, Facts, Numbers
 
 NAN, INF = float("nan"), float("inf")
 ADAFED, FEDAVG, FEDFA = adafed.rule("adafed"), adafed.rule("fedavg"), adafed.rule("fedfa")
@@ -205,3 +209,153 @@ def test_numbers_sort_as_numbers() -> None:
     rule = adafed.rule("gifair")
     outcome = adafed.aggregate(rule, updates(), losses=[1] * 4, sizes=[1] * 4, clients=["x", "10", "2", "a"])
     assert np.argsort(outcome.coefficients).tolist() == [2, 1, 3, 0]
+
+
+class Unwritable:
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+ODD_UPDATES: dict[str, Callable[[], Any]] = {
+    "none": lambda: None,
+    "number": lambda: 3,
+    "word": lambda: "updates",
+    "table": lambda: {0: torch.ones(3)},
+    "set": lambda: {torch.ones(3)},
+    "generator": lambda: (torch.ones(3) for _ in range(2)),
+    "sparse": lambda: torch.eye(3).to_sparse(),
+    "sparse rows": lambda: torch.eye(3).to_sparse_csr(),
+    "a sparse vector": lambda: [torch.ones(3).to_sparse(), torch.ones(3)],
+    "meta": lambda: torch.empty(2, 3, device="meta"),
+    "a meta vector": lambda: [torch.ones(3), torch.empty(3, device="meta")],
+    "complex": lambda: torch.ones(2, 3, dtype=torch.complex64),
+    "whole numbers": lambda: torch.ones(2, 3, dtype=torch.int64),
+    "flags": lambda: torch.ones(2, 3, dtype=torch.bool),
+    "objects": lambda: np.array([[1, "a"], [2, "b"]], dtype=object),
+    "structured": lambda: np.zeros(3, dtype=[("a", "f4")]),
+    "swapped": lambda: np.zeros((2, 3), dtype=">f4"),
+    "masked": lambda: np.ma.masked_array(np.ones((2, 3)), mask=[[0, 1, 0], [0, 0, 0]]),
+    "a scalar": lambda: torch.tensor(1.0),
+    "lists": lambda: [[1.0, 2.0], [3.0, 4.0]],
+    "ragged": lambda: [torch.ones(3), torch.ones(4)],
+    "mixed": lambda: [torch.ones(3), torch.ones(3, dtype=torch.float64)],
+    "nested": lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
+}
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # torch's own of the nested tensor and of sparse rows
+@pytest.mark.parametrize("odd", ODD_UPDATES)
+@pytest.mark.parametrize("rule", [ADAFED, PLAIN])
+def test_odd_updates_are_told(rule: adafed.Rule, odd: str) -> None:
+    with pytest.raises(AdafedError):
+        adafed.aggregate(rule, ODD_UPDATES[odd](), losses=[1.0, 2.0])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"rule": "adafed"},
+        {"rule": None},
+        {"round": "1"},
+        {"round": 1.5},
+        {"round": None},
+        {"round": True},
+        {"round": NAN},
+        {"round": 2**60},
+        {"round": torch.ones(2)},
+        {"clients": 4},
+        {"clients": [Unwritable()] * 4},
+        {"clients": torch.tensor(1)},
+        {"state": {}},
+        {"state": "state"},
+        {"state": 3},
+        {"state": adafed.RuleState(None)},
+        {"state": adafed.RuleState([])},
+        {"state": adafed.RuleState({}, "known")},
+        {"state": adafed.RuleState({}, guards=[1])},
+        {"state": adafed.RuleState({}, guards={"0 lengths": 1})},
+        {"state": adafed.RuleState({}, guards={"0 lengths": {"medians": "x"}}), "guards": ["lengths"]},
+        {"state": adafed.RuleState({}, guards={"0 history": {"seen": {"0": 1}}}), "guards": ["history"]},
+        {"state": adafed.RuleState({}, Memory.of([("a", 1)], [7]))},
+        {"rule": FEDFA, "state": adafed.RuleState({"counts": 3})},
+        {"rule": FEDFA, "state": adafed.RuleState({"counts": {"1": "x"}})},
+        {"rule": adafed.rule("afl"), "state": adafed.RuleState({"shares": [], "unseen": 0, "each": 0.0})},
+        {"rule": adafed.rule("term"), "state": adafed.RuleState({"normaliser": None})},
+        {"losses": 3.0},
+        {"losses": "1234"},
+        {"losses": {0: 1.0, 1: 1.0, 2: 1.0, 3: 1.0}},
+        {"losses": torch.ones(4, device="meta")},
+        {"losses": torch.ones(2, 2)},
+        {"losses": [1.0, 2.0, 3.0, 1j]},
+        {"losses": [[1.0], [2.0], [3.0], [4.0]]},
+        {"local_lr": "0.1"},
+        {"federation": 4.5},
+        {"federation": "all"},
+        {"memory": "some"},
+        {"memory": np.zeros(2)},
+        {"guards": 3},
+        {"guards": [3]},
+        {"guards": np.zeros(2)},
+    ],
+    ids=str,
+)
+def test_wrong_types_are_told(changes: dict[str, Any]) -> None:
+    call = {"rule": ADAFED, "losses": [1.0, 2.0, 3.0, 4.0], "accuracies": [0.1, 0.2, 0.3, 0.4]} | changes
+    with pytest.raises(AdafedError):
+        adafed.aggregate(updates=updates(), **call)
+
+
+def test_numbers_of_numpy_and_torch_are_numbers() -> None:
+    usual = adafed.aggregate(ADAFED, updates(), losses=[1.0, 2.0, 3.0, 4.0], round=3, local_lr=0.5, federation=9)
+    odd = adafed.aggregate(
+        ADAFED,
+        torch._neg_view(-updates()),
+        losses=torch.tensor([1.0, 2.0, 3.0, 4.0], requires_grad=True),
+        round=np.int64(3),  # type: ignore[arg-type]
+        local_lr=torch.tensor(0.5),  # type: ignore[arg-type]
+        federation=np.int32(9),  # type: ignore[arg-type]
+    )
+    assert torch.equal(usual.direction, odd.direction)
+
+
+@pytest.mark.parametrize("name", adafed.rules())
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_finite_in_finite_out(name: str, dtype: torch.dtype) -> None:
+    """At the end of the numbers' range a sum may leave it on the way, or for good: then the round has no direction."""
+    most = torch.finfo(dtype).max
+    normal = torch.randn(30, 5, 8, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    cases = [torch.full((40, 4), most, dtype=dtype), torch.full((7, 4), -most, dtype=dtype)]
+    cases += [(case * 0.8 * most).clamp(-most, most).to(dtype) for case in normal]
+    mine = adafed.rule(name)
+    for case in cases:
+        count, facts = len(case), {"local_lr": 0.1, "federation": 50}
+        facts |= {key: [0.5 + k / count / 4 for k in range(count)] for key in ("losses", "accuracies")}
+        facts |= {"sizes": [10 + k for k in range(count)]}
+        try:
+            outcome = adafed.aggregate(mine, case, **facts)  # type: ignore[arg-type]
+        except AdafedError:
+            continue
+        assert outcome.direction.isfinite().all(), case
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_equal_updates_at_the_end_of_the_range_have_themselves_as_mean(dtype: torch.dtype) -> None:
+    most = torch.finfo(dtype).max
+    found = adafed.aggregate(PLAIN, torch.full((40, 3), most, dtype=dtype)).direction
+    assert torch.allclose(found, torch.full((3,), most, dtype=dtype), rtol=1e-6)
+
+
+@dataclass(frozen=True)
+class Doubling(adafed.Rule):
+    """Twice the first update."""
+
+    needs = frozenset()
+
+    def answer(self, facts: Facts, state: Numbers) -> Answer:
+        return Answer(np.array([2.0, *np.zeros(facts.count - 1)]))
+
+
+def test_a_direction_out_of_range_is_refused() -> None:
+    rows = torch.full((2, 3), 3e38)
+    with pytest.raises(NoClientLeft, match="too large for float32"):
+        adafed.aggregate(Doubling(), rows)

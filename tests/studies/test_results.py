@@ -175,3 +175,58 @@ def test_a_users_measure_is_read_without_its_module() -> None:
     kept = Kept("s", ("gone:gap",), (KeptRun("A", 0, 1, False, (1,), {"gone:gap": (2.0,)}),))
     assert scores(kept, ("gone:gap",)).columns[0].label == "gap"
     assert scores(kept, ("gone:gap",)).rows[0].cells[0].values == (2.0,)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("title",), 3),
+        (("title",), None),
+        (("columns",), "mean"),
+        (("columns",), [1, 2]),
+        (("told",), [["a", 1]]),
+        (("told",), None),
+        (("runs",), {"a": 1}),
+        (("runs",), "runs"),
+        (("format",), True),
+        (("format",), 1.0),
+        (("runs", 0, "seed"), True),
+        (("runs", 0, "seed"), -1),
+        (("runs", 0, "rounds"), 5),
+        (("runs", 0, "personalised"), "no"),
+        (("runs", 0, "settings"), [1]),
+        (("runs", 0, "at"), "1234567890"),
+        (("runs", 0, "at"), [10] * 10),
+        (("runs", 0, "at"), [100, 90, 80, 70, 60, 50, 40, 30, 20, 10]),
+        (("runs", 0, "at"), [True, *range(2, 11)]),
+        (("runs", 0, "at"), [0, *range(2, 11)]),
+        (("runs", 0, "evaluations", "mean"), [float("nan")] * 10),
+        (("runs", 0, "evaluations", "mean"), [float("inf")] * 10),
+        (("runs", 0, "evaluations", "mean"), [10**400] * 10),
+        (("runs", 0, "evaluations", "mean"), [True] * 10),
+        (("runs", 0, "evaluations", "mean"), "0123456789"),
+        (("runs", 0, "evaluations"), [["mean", [1] * 10]]),
+        (("runs", 0, "unknown"), 1),
+    ],
+    ids=str,
+)
+def test_what_nobody_writes_is_told_in_a_sentence(path: tuple[str | int, ...], value: object, tmp_path: Path) -> None:
+    save(KEPT, tmp_path / "x.json")
+    content = json.loads((tmp_path / "x.json").read_text())
+    place = content
+    for step in path[:-1]:
+        place = place[step]
+    place[path[-1]] = value
+    (tmp_path / "x.json").write_text(json.dumps(content))
+    with pytest.raises(AdafedError, match=r"holds no kept results|is of format"):
+        load(tmp_path / "x.json")
+
+
+def test_a_run_kept_twice_and_deep_json_are_told(tmp_path: Path) -> None:
+    save(KEPT, tmp_path / "x.json")
+    content = json.loads((tmp_path / "x.json").read_text())
+    content["runs"].append(content["runs"][0])
+    for text in (json.dumps(content), "[" * 100_000, '{"format": 1, "told": ' + '{"a":' * 100_000):
+        (tmp_path / "x.json").write_text(text)
+        with pytest.raises(AdafedError, match="holds no kept results"):
+            load(tmp_path / "x.json")

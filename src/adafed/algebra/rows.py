@@ -2,7 +2,7 @@
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -206,12 +206,15 @@ def _name(dtype: torch.dtype, device: torch.device) -> str:
 def _split(updates: Updates, name: str) -> tuple[Tensor | Array | None, list[Tensor | Array]]:
     """The matrix, if there is one, and its rows, all checked and, on the CPU, seen as numpy arrays."""
     if isinstance(updates, Tensor | np.ndarray):
+        _require_numbers(updates, name)
         if updates.ndim != 2:
             raise AdafedError(f"{name} have shape {tuple(updates.shape)}: give K x d, one row for each client")
         if 0 in updates.shape:
             raise AdafedError(f"{name} have shape {tuple(updates.shape)}: give at least one row and one column")
         matrix = _plain(updates, name)
         return matrix, list(matrix)
+    if isinstance(updates, Mapping) or not (hasattr(updates, "__len__") and hasattr(updates, "__getitem__")):
+        raise AdafedError(f"{name} are a {type(updates).__name__}: give K x d, or a list of K flat tensors")
     if len(updates) == 0:
         raise AdafedError(f"{name} are an empty list: give at least one update")
     for index, update in enumerate(updates):
@@ -219,6 +222,7 @@ def _split(updates: Updates, name: str) -> tuple[Tensor | Array | None, list[Ten
             raise AdafedError(
                 f"{name}[{index}] is a {type(update).__name__}: give a flat tensor or numpy array for each client"
             )
+        _require_numbers(update, f"{name}[{index}]")
         if update.ndim != 1 or len(update) == 0:
             raise AdafedError(
                 f"{name}[{index}] has shape {tuple(update.shape)}: give one flat, non-empty vector for each client"
@@ -230,6 +234,17 @@ def _split(updates: Updates, name: str) -> tuple[Tensor | Array | None, list[Ten
     return None, vectors
 
 
+def _require_numbers(update: Tensor | Array, name: str) -> None:
+    """That they lie in memory, one beside the other."""
+    if isinstance(update, np.ma.MaskedArray):
+        raise AdafedError(f"{name} is a masked array: give a plain one")
+    if isinstance(update, Tensor) and (update.layout != torch.strided or update.is_nested):
+        kind = "nested" if update.is_nested else str(update.layout).removeprefix("torch.")
+        raise AdafedError(f"{name} is a {kind} tensor: give a dense one, as .to_dense() makes it")
+    if isinstance(update, Tensor) and update.device.type == "meta":
+        raise AdafedError(f"{name} is a tensor on the meta device, which has no numbers: give one that has")
+
+
 def _plain(update: Tensor | Array, name: str) -> Tensor | Array:
     dtype = update.dtype if isinstance(update, Tensor) else _NUMPY_DTYPES.get(update.dtype)
     if dtype not in _FLOATING:
@@ -239,7 +254,7 @@ def _plain(update: Tensor | Array, name: str) -> Tensor | Array:
         )
     if isinstance(update, np.ndarray):
         return update.view(np.ndarray)  # a plain view of a memory map: slices of np.memmap itself are slow
-    update = update.detach()
+    update = update.detach().resolve_neg()
     if update.device.type != "cpu":
         return update
     if dtype == torch.bfloat16:

@@ -5,6 +5,7 @@ length of the sum. Nearly parallel updates have large coefficients of both signs
 and rounded once, to the type of the updates.
 """
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -15,9 +16,10 @@ from torch import Tensor
 from adafed.algebra.blocks import MEMORY_BUDGET, block_length, in_order
 from adafed.algebra.products import length, squared_length
 from adafed.algebra.rows import Array, Rows
-from adafed.errors import AdafedError
+from adafed.errors import AdafedError, OutOfRange
 
 HARMLESS_CANCELLATION = 100.0
+PARTS = 2.0**10  # of a sum that leaves the range of float64 by rounding: exact, and enough for a thousand clients
 _LARGEST_EXPONENT = 64  # coefficients within 2**-64 and 2**64 leave float32 room for the products
 
 
@@ -98,6 +100,26 @@ def weighted_sum_and_norm(
 
     squared = sum(in_order(part, rows, step, memory_budget // (rows.count * step * dtype.itemsize)))
     return Sum(answer, length(answer, squared if rows.on_cpu else None))
+
+
+def finite_sum_and_norm(
+    rows: Rows, coefficients: NDArray[np.float64], *, matrix: NDArray[np.float64] | None = None
+) -> Sum:
+    """As `weighted_sum_and_norm`, of finite rows, and never a number that is not finite: where a sum leaves the range
+    of its type on the way, it is made again in float64 and of smaller parts. One that ends outside is refused."""
+    found = weighted_sum_and_norm(rows, coefficients, matrix=matrix)
+    if math.isfinite(found.norm) or bool(found.vector.isfinite().all()):
+        return found
+    wide = weighted_sum_and_norm(rows, coefficients, precise=True)
+    if bool(wide.vector.isfinite().all()):
+        return wide
+    part = weighted_sum_and_norm(rows, coefficients / PARTS, precise=True).vector
+    most = torch.finfo(rows.dtype).max / PARTS
+    if bool((part.abs() <= most * (1.0 + 4 * torch.finfo(rows.dtype).eps)).all()):  # by rounding alone
+        vector = part.clamp(-most, most) * PARTS
+        return Sum(vector, length(vector))
+    name = str(rows.dtype).removeprefix("torch.")
+    raise OutOfRange(f"the direction has numbers that are too large for {name}; the updates are out of all proportion")
 
 
 def _room(rows: Rows) -> Tensor:

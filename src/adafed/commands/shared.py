@@ -7,13 +7,16 @@ from collections.abc import Callable, Iterable
 from enum import StrEnum
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table as RichTable
+from rich.text import Text
 
 from adafed.errors import AdafedError
+from adafed.visible import visible
 
 if TYPE_CHECKING:
     from adafed.report.progress import Display, Stopped
@@ -21,9 +24,25 @@ if TYPE_CHECKING:
 
 Number = TypeVar("Number", int, float)
 WIDE = 160  # columns where nobody is watching: a table in a log must not lose its cells
+
+
+class SafeConsole(Console):
+    """Shows what would steer the terminal, wherever it comes from: all that is printed passes here."""
+
+    def render_str(self, text: str, **how: Any) -> Text:
+        """Strings, before they are measured."""
+        return super().render_str(visible(text), **how)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """What was no string: the display of progress, say."""
+        for segment in super().render(renderable, options):
+            text, style, control = segment
+            yield segment if control or (safe := visible(text)) == text else Segment(safe, style)
+
+
 # No markup: names, paths and sentences are the user's, and may have brackets.
-console = Console(markup=False, width=None if sys.stdout.isatty() else WIDE)
-errors = Console(markup=False, stderr=True, width=None if sys.stderr.isatty() else WIDE)
+console = SafeConsole(markup=False, width=None if sys.stdout.isatty() else WIDE)
+errors = SafeConsole(markup=False, stderr=True, width=None if sys.stderr.isatty() else WIDE)
 
 
 class Form(StrEnum):
@@ -80,7 +99,7 @@ def print_table(table: Table, form: Form) -> None:
     if form is Form.table:
         console.print(table.rich())
     else:
-        sys.stdout.write(table.rendered(form.value))
+        sys.stdout.write(visible(table.rendered(form.value)))
 
 
 def print_rows(title: str, heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:

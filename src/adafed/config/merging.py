@@ -9,7 +9,11 @@ from typing import Any
 from adafed.errors import AdafedError
 
 DEFAULTS = {"data": "digits", "model": "mlp", "rule": "adafed"}
-USUAL_NAMES = DEFAULTS | {"optimizer": "sgd", "schedule": "constant"}  # whose options those without a name are
+USUAL_NAMES = DEFAULTS | {
+    "partition": "dirichlet",
+    "optimizer": "sgd",
+    "schedule": "constant",
+}  # whose options those without a name are
 
 
 def parse_settings(settings: Iterable[str]) -> dict[str, Any]:

@@ -21,11 +21,13 @@ from adafed.client_rules import WITH_KEYS, ClientRule, client_rule
 from adafed.config.experiments import path as experiment_path
 from adafed.config.merging import DEFAULTS, USUAL_NAMES, merged, parse_settings
 from adafed.config.sentences import sentence
+from adafed.data.sources import DEFAULT_PARTITION
 from adafed.errors import AdafedError
 from adafed.randomness import Seeds as DerivedSeeds
 from adafed.registry import options
 from adafed.server.optimizers import ServerOptimizer, optimizer
 from adafed.server.schedules import Schedule, schedule
+from adafed.server.steps import StepKind, require_plain
 from adafed.server_rules import Rule, rule
 from adafed.server_rules.guards import Guard, guards_from
 
@@ -141,6 +143,7 @@ class ServerSection(Section):
     schedule: Entry = named("constant")
     optimizer: Entry = named("sgd")
     loss: Literal["before", "after", "running", "validation"] = "before"
+    step: StepKind = "rate"  # or "safe": as long as leaves nobody of the cohort worse off
 
 
 class ClientSection(Section):
@@ -209,6 +212,7 @@ class RunSection(Section):
     device: str = "cpu"
     updates_mb: Count = 1024  # a cohort whose updates take more is kept in a file instead of memory
     cache_mb: Count = 512  # clients' prepared data kept between rounds, in each process
+    patience: Positive = 3600.0  # seconds that a worker may take over one unit of work before it is replaced
 
 
 class TrackSection(Section):
@@ -292,7 +296,7 @@ class Config(Section):
     def parts(self) -> Parts:
         """The rules and the server's parts, made once from their names and options."""
         server = self.server
-        return Parts(
+        parts = Parts(
             rule(self.rule.name, **self.rule.options),
             optimizer(server.optimizer.name, **server.optimizer.options),
             schedule(server.schedule.name, **server.schedule.options),
@@ -300,6 +304,9 @@ class Config(Section):
             guards_from([(one.name, one.options) for one in self.guards.use]),
             lies_from([(one.name, one.options) for one in self.attack.use]) if self.attack else (),
         )
+        if server.step == "safe":
+            require_plain(parts.optimizer, parts.schedule)
+        return parts
 
     def _client_rules(self) -> tuple[ClientRule, ...]:
         """Those with a key or section of their own, then those that are listed."""
@@ -341,6 +348,8 @@ class Config(Section):
             words.append("memory" if self.memory.rounds == "all" else f"memory of {self.memory.rounds} rounds")
         if self.server.optimizer.name != "sgd":
             words.append(self.server.optimizer.name)
+        if self.server.step == "safe":
+            words.append("safe step")
         return " + ".join(word for word in words if word)
 
     @property
@@ -442,6 +451,8 @@ def config_from(content: Mapping[str, Any]) -> Config:
     # Options without a name are those of the default entry: `--set rule.gamma=5` alone is enough.
     content = {key: {"name": DEFAULTS[key], **value} if key in DEFAULTS and isinstance(value, Mapping) else value
                for key, value in content.items()}  # fmt: skip
+    if isinstance(content.get("partition"), Mapping) and "name" not in content["partition"]:
+        content["partition"] = DEFAULT_PARTITION | dict(content["partition"])
     content |= {key: _completed(key, content[key]) for key in SECTIONS if key in content}
     if isinstance(content.get("server"), Mapping):
         content["server"] = {

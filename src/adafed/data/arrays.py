@@ -30,6 +30,8 @@ def check_layout(
         raise AdafedError(f"{where}: y{suffix} has dtype {y_type}; classes are whole numbers.")
     if len(x_shape) < 2:
         raise AdafedError(f"{where}: x{suffix} has shape {x_shape}; it must be (samples, ...).")
+    if 0 in x_shape[1:]:
+        raise AdafedError(f"{where}: x{suffix} has shape {x_shape}; a sample must have at least one number.")
     if len(y_shape) != 1 or y_shape[0] != x_shape[0]:
         raise AdafedError(f"{where}: y{suffix} has shape {y_shape}, x{suffix} has {x_shape[0]} samples.")
     if suffix != "_validation" and x_shape[0] == 0:
@@ -40,7 +42,7 @@ def checked_arrays(where: str, suffix: str, x: Any, y: Any, classes: int | None)
     """One pair of arrays as the rest of the package takes them: finite inputs, classes counted from 0."""
     try:
         inputs, targets = np.asarray(x), np.asarray(y)
-    except ValueError as error:
+    except (ValueError, TypeError, OverflowError, RuntimeError) as error:
         raise AdafedError(f"{where}: x{suffix} or y{suffix} is not a rectangular array.") from error
     check_layout(where, suffix, (inputs.shape, inputs.dtype), (targets.shape, targets.dtype))
     if inputs.dtype.kind == "f":

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO, Protocol
 from urllib.parse import urlsplit
 
+from adafed.data.unpacking import ARCHIVE_TIMES, require_in_proportion
 from adafed.errors import AdafedError
 from adafed.version import __version__
 
@@ -143,22 +144,34 @@ def unpack(archive: Path, folder: str) -> Path:
     """The archive's top folder, beside the archive; it appears whole or, if the run is killed, not at all."""
     import tarfile
     import zipfile
-    import zlib
 
     target = archive.parent / folder
     scratch = archive.parent / f".{folder}.unpacking-{os.getpid()}"
     shutil.rmtree(scratch, ignore_errors=True)
     try:
+        packed = archive.stat().st_size
         if archive.suffix == ".zip":
             with zipfile.ZipFile(archive) as zipped:
+                require_in_proportion(str(archive), packed, sum(_room(one.file_size) for one in zipped.infolist()),
+                                      ARCHIVE_TIMES)  # fmt: skip
                 zipped.extractall(scratch)  # zipfile drops absolute and parent paths itself
         else:
+            total = 0
+
+            def counted(member: tarfile.TarInfo, path: str) -> tarfile.TarInfo | None:
+                nonlocal total
+                total += _room(member.size)
+                require_in_proportion(str(archive), packed, total, ARCHIVE_TIMES)
+                return tarfile.data_filter(member, path)
+
             with tarfile.open(archive) as tar:
-                tar.extractall(scratch, filter="data")
+                tar.extractall(scratch, filter=counted)
         inner = scratch / folder
         # CINIC-10's archive holds its three folders bare; the others hold one folder of the expected name.
         os.replace(inner if inner.is_dir() else scratch, target)
-    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
+    except AdafedError:
+        raise
+    except Exception as error:  # the two libraries say many things of a broken archive
         if target.is_dir():  # another process was faster
             return target
         reason = str(error).rstrip(".").replace("\n", " ")
@@ -166,3 +179,8 @@ def unpack(archive: Path, folder: str) -> Path:
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return target
+
+
+def _room(size: int) -> int:
+    """What a file takes up on disk at least, also an empty one."""
+    return max(size, 512)

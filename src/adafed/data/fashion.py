@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import gzip
-import zlib
+import math
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from adafed.data import store
 from adafed.data.base import Array, Dataset, Normalisation
 from adafed.data.download import Remote
+from adafed.data.unpacking import gunzipped
 from adafed.errors import AdafedError
 
 PAGE = "https://github.com/zalandoresearch/fashion-mnist"
@@ -75,12 +75,7 @@ def missing(root: Path) -> str:
 
 def read_idx(path: Path, axes: int) -> Array:
     """An idx file of unsigned bytes: two zeros, type 8, the number of axes, their big-endian lengths, the bytes."""
-    blob = path.read_bytes()
-    if path.suffix == ".gz":
-        try:
-            blob = gzip.decompress(blob)
-        except (EOFError, OSError, zlib.error) as error:
-            raise AdafedError(f"{path} is truncated or corrupt: it does not decompress.") from error
+    blob = gunzipped(path) if path.suffix == ".gz" else path.read_bytes()
     if blob[:4] != bytes((0, 0, 8, axes)):
         raise AdafedError(
             f"{path} is not an idx file of unsigned bytes with {axes} axes: it begins {blob[:4].hex()!r}."
@@ -89,7 +84,7 @@ def read_idx(path: Path, axes: int) -> Array:
     if len(blob) < start:
         raise AdafedError(f"{path} is truncated: it ends within its header.")
     shape = [int(length) for length in np.frombuffer(blob, ">u4", axes, offset=4)]
-    count = int(np.prod(shape))
+    count = math.prod(shape)
     if len(blob) != start + count:
         raise AdafedError(f"{path} is truncated or corrupt: it has {len(blob) - start:,} bytes for {count:,} values.")
     return np.frombuffer(blob, np.uint8, offset=start).reshape(shape)

@@ -7,7 +7,6 @@ Classes 0-9 are digits, 10-35 upper and 36-61 lower case.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import numpy as np
 from adafed.data import store
 from adafed.data.base import Array, Dataset, Normalisation
 from adafed.errors import AdafedError
+from adafed.files import parsed
 
 PAGE = "https://github.com/TalwalkarLab/leaf"
 
@@ -53,8 +53,9 @@ def missing(root: Path) -> str:
 
 def _pixels(path: Path, user: str, x: list[Any]) -> Array:
     try:
-        values = np.array(x, np.float32).reshape(len(x), -1)
-    except (ValueError, TypeError) as error:
+        with np.errstate(over="ignore"):  # what overflows leaves [0, 1], and is refused below
+            values = np.array(x, np.float32).reshape(len(x), -1)
+    except (ValueError, TypeError, OverflowError) as error:
         raise AdafedError(f"{path}: the images of {user} are not lists of 784 numbers.") from error
     if len(x) and values.shape[1] != 784:
         raise AdafedError(f"{path}: the images of {user} have {values.shape[1]} pixels instead of 784.")
@@ -66,7 +67,10 @@ def _pixels(path: Path, user: str, x: list[Any]) -> Array:
 def _labels(path: Path, user: str, y: list[Any]) -> Array:
     if not all(type(label) is int for label in y):
         raise AdafedError(f"{path}: the labels of {user} are not integers.")
-    return np.array(y, np.int64)
+    try:
+        return np.array(y, np.int64)
+    except OverflowError as error:
+        raise AdafedError(f"{path}: the labels of {user} are beyond all numbers of classes.") from error
 
 
 def leaf_files(folder: Path) -> dict[str, list[Path]] | None:
@@ -84,6 +88,8 @@ def leaf_users(parts: dict[str, list[Path]]) -> Iterator[tuple[str, Path, str, l
         for path in paths:
             document = _leaf_document(path)
             for user, count in zip(document["users"], document["num_samples"], strict=True):
+                if not isinstance(user, str):
+                    raise AdafedError(f"{path}: users has {user!r}; LEAF's users are names.")
                 data = document["user_data"].pop(user, None)  # popped: its memory goes once it is consumed
                 if not isinstance(data, dict) or not all(isinstance(data.get(key), list) for key in "xy"):
                     raise AdafedError(f"{path}: user {user!r} has no lists x and y, which LEAF's JSON needs.")
@@ -97,7 +103,7 @@ def leaf_users(parts: dict[str, list[Path]]) -> Iterator[tuple[str, Path, str, l
 
 def _leaf_document(path: Path) -> dict[str, Any]:
     try:
-        document = json.loads(path.read_bytes())
+        document = parsed(path.read_bytes())
     except ValueError as error:
         raise AdafedError(f"{path} is truncated or corrupt: it is not JSON.") from error
     if (

@@ -8,7 +8,10 @@ of shape (n, length), features floats of shape (n, features).
 from __future__ import annotations
 
 import hashlib
+import lzma
 import math
+import struct
+import tokenize
 import zipfile
 import zlib
 from functools import cached_property
@@ -30,10 +33,16 @@ from adafed.data.arrays import (
 from adafed.data.base import Array, ClientData, Normalisation
 from adafed.data.partition import checked_seed
 from adafed.data.split import check_fractions
+from adafed.data.unpacking import require_in_proportion
 from adafed.errors import AdafedError
 
 Header = tuple[tuple[int, ...], np.dtype[Any]]
-BROKEN = (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError)
+BROKEN = (
+    OSError, ValueError, TypeError, EOFError, KeyError, IndexError, AttributeError, OverflowError, struct.error,
+    zipfile.BadZipFile, zlib.error, lzma.LZMAError, tokenize.TokenError,
+    RuntimeError,  # a password, a way of packing that is not known, and a header of thousands of brackets
+    SyntaxError, MemoryError,  # the same header, to Python's own parser
+)  # fmt: skip
 
 
 class FolderFederation:
@@ -63,7 +72,7 @@ class FolderFederation:
         sizes = []
         self._shape: tuple[int, ...] = ()
         for file in self._files:
-            headers = _headers(file)
+            headers = npz_headers(file)
             brings = given_parts(str(file), set(headers))
             for suffix in SUFFIXES:
                 if "x" + suffix in headers:
@@ -97,7 +106,7 @@ class FolderFederation:
         largest = 0
         for file in self._files:
             for suffix in SUFFIXES:
-                labels = _read(file, "y" + suffix)
+                labels = npz_array(file, "y" + suffix)
                 if labels is not None:
                     largest = max(largest, int(labels.max(initial=0)))
         return largest + 1
@@ -127,7 +136,7 @@ class FolderFederation:
         file = self._files[index]
         arrays: dict[str, tuple[Array, npt.NDArray[np.int64]]] = {}
         for suffix in SUFFIXES:
-            x, y = _read(file, "x" + suffix), _read(file, "y" + suffix)
+            x, y = npz_array(file, "x" + suffix), npz_array(file, "y" + suffix)
             if x is not None and y is not None:
                 arrays[suffix] = checked_arrays(str(file), suffix, x, y, self._given_classes)
         return split_client(arrays, *self._fractions, [self._seed, index % len(self._files), SPLITTING])
@@ -136,17 +145,24 @@ class FolderFederation:
         """Without reading the inputs."""
         labels = {}
         for suffix in SUFFIXES:
-            y = _read(self._files[index], "y" + suffix)
+            y = npz_array(self._files[index], "y" + suffix)
             if y is not None:
                 labels[suffix] = (y, np.asarray(y, dtype=np.int64))
         return split_client(labels, *self._fractions, [self._seed, index % len(self._files), SPLITTING]).train.targets
 
 
-def _headers(file: Path) -> dict[str, Header]:
+def npz_headers(file: Path) -> dict[str, Header]:
     """Shape and dtype of every array in the file, without reading any of them."""
     try:
         with zipfile.ZipFile(file) as archive:
-            return {member.filename.removesuffix(".npy"): _header(archive, member) for member in archive.infolist()}
+            members = {member.filename.removesuffix(".npy"): member for member in archive.infolist()}
+            if len(members) < len(archive.infolist()):  # numpy might read another than was looked at
+                raise ValueError("it holds an array twice")
+            for member in members.values():
+                require_in_proportion(f"{file}: {member.filename}", member.compress_size, member.file_size)
+            return {name: _header(archive, member) for name, member in members.items()}
+    except AdafedError:
+        raise
     except BROKEN as error:
         raise AdafedError(f"{file} is not a readable npz file: {error}.") from error
 
@@ -168,7 +184,7 @@ def _header(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Header:
     return shape, dtype
 
 
-def _read(file: Path, key: str) -> Array | None:
+def npz_array(file: Path, key: str) -> Array | None:
     try:
         with np.load(file, allow_pickle=False) as archive:
             return np.asarray(archive[key]) if key in archive.files else None

@@ -8,6 +8,7 @@ from typing import Any
 from adafed.data.arrays import ArraysFederation, checked_arrays
 from adafed.data.base import Dataset, Normalisation, sha256
 from adafed.errors import AdafedError
+from adafed.imported import own_code
 from adafed.registry import Registry
 
 
@@ -29,7 +30,9 @@ def from_function(
     `key` is the configuration's key that names it.
     """
     functions: Registry[Callable[..., object]] = Registry("function", "data", name_key=key)
-    made = functions.call(spec, options or {})
+    functions.arguments(spec, options or {})  # a wrong option is the configuration's mistake, not the function's
+    with own_code(key, spec):
+        made = functions.call(spec, options or {})
     if isinstance(made, Mapping):
         return ArraysFederation(
             spec,

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import csv
 import hashlib
-import zipfile
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from adafed.data.base import Array, Dataset
+from adafed.data.folder import npz_array, npz_headers
 from adafed.errors import AdafedError
 
 PAGE = "https://github.com/UCSC-REAL/cifar-10-100n"
@@ -94,8 +94,7 @@ def read_columns(path: Path) -> dict[str, Array]:
     """Named columns of integers."""
     try:
         if path.suffix == ".npz":
-            with path.open("rb") as file, np.load(file, allow_pickle=False) as held:
-                columns = {key: held[key] for key in held.files}
+            columns = {key: array for key in npz_headers(path) if (array := npz_array(path, key)) is not None}
         else:
             with path.open(encoding="utf-8", newline="") as text:
                 sample = text.readline()
@@ -106,7 +105,7 @@ def read_columns(path: Path) -> dict[str, Array]:
                 raise ValueError
             columns = dict(zip(names, np.array(rows, np.int64).T, strict=True))
         return {key: _integers(column) for key, column in columns.items() if column.dtype.kind in "iuf"}
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, OverflowError, csv.Error) as error:
         raise AdafedError(f"{path} is truncated or corrupt: it does not hold columns of integer labels.") from error
 
 

@@ -7,6 +7,7 @@ otherwise; `left_out` tells which samples no client owns. The same seed gives th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy.typing as npt
 
 from adafed.data.base import Indices
 from adafed.errors import AdafedError
+from adafed.imported import own_code
 from adafed.registry import Registry
 
 Seed = int | np.random.Generator
@@ -231,7 +233,8 @@ def partition(
     natural owners or None) if it takes them. The seed is a number or a generator, as np.random.default_rng accepts.
     """
     labels = groups if name == "natural" else targets
-    made: object = PARTITIONS.call(name, chosen, labels, seed=seed, groups=groups)
+    with own_code("partition.name", name) if ":" in name else nullcontext():
+        made: object = PARTITIONS.call(name, chosen, labels, seed=seed, groups=groups)
     return _checked(name, made, len(np.asarray(targets)))
 
 

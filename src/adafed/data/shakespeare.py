@@ -6,7 +6,6 @@ LEAF's raw `by_play_and_character/*.txt`. A text of n characters gives n - 80 wi
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ from adafed.data import store
 from adafed.data.base import Array, Dataset, Normalisation
 from adafed.data.femnist import PAGE, leaf_files, leaf_users
 from adafed.errors import AdafedError
+from adafed.files import parsed
 
 # LEAF's alphabet: a character is its place in this string.
 ALPHABET = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
@@ -97,7 +97,7 @@ def _roles(sources: list[Path]) -> Iterator[tuple[Path, str, str]]:
         return
     path = sources[0]
     try:
-        document = json.loads(path.read_bytes())
+        document = parsed(path.read_bytes())
     except ValueError as error:
         raise AdafedError(f"{path} is truncated or corrupt: it is not JSON.") from error
     if not isinstance(document, dict) or not all(isinstance(text, str) for text in document.values()):

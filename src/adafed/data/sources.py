@@ -66,6 +66,17 @@ def open_federation(
     return federate(dataset, how.pop("name"), how, seed=seed, **split)
 
 
+def require_usable_ids(federation: Federation) -> None:
+    """Ids are written to files and tables; a file name that is not UTF-8 gives one that cannot be."""
+    for client in federation.ids:
+        if not isinstance(client, str) or not _writable(client):
+            raise AdafedError(f"the client id {client!r} is no text that can be written as UTF-8; rename it")
+
+
+def _writable(text: str) -> bool:
+    return text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
 def made_by_user(data: str, partition: str | None) -> bool:
     """Whether functions of the user's, by these names, decide who has which samples."""
     return data == "function" or ":" in data or ":" in (partition or "")

@@ -24,6 +24,7 @@ import numpy as np
 
 from adafed.data.base import Array, Dataset, Normalisation
 from adafed.errors import AdafedError
+from adafed.files import parsed
 
 _COLUMNS = ("inputs", "targets", "groups", "is_test")
 _DTYPES = {"targets": np.dtype(np.int64), "groups": np.dtype(np.int64), "is_test": np.dtype(np.bool_)}
@@ -213,7 +214,7 @@ def _sweep(cache: Path) -> None:
 def _open(recipe: Recipe, folder: Path) -> Dataset | None:
     """The entry, or None if it is absent or damaged and has to be made again."""
     try:
-        meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
+        meta = parsed((folder / "meta.json").read_bytes())
         arrays: dict[str, Array] = {}
         for name, expected in meta["arrays"].items():
             # Copy-on-write: pages are read when touched, and a caller's stray write cannot reach the disk.
@@ -234,7 +235,7 @@ def _open(recipe: Recipe, folder: Path) -> Dataset | None:
             group_names=None if names is None else tuple(names),
             is_test=arrays.get("is_test"),
         )
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
@@ -263,7 +264,7 @@ class _Ledger:
         self._path, self._root = path, root
         self._changed = False
         try:
-            held = json.loads(path.read_text(encoding="utf-8"))
+            held = parsed(path.read_bytes())
             self._held: dict[str, dict[str, Any]] = held if isinstance(held, dict) else {}
         except (OSError, ValueError):
             self._held = {}
@@ -274,7 +275,11 @@ class _Ledger:
     def known(self, path: Path, kind: str) -> tuple[str, int] | None:
         facts = os.stat(path)
         held = self._held.get(self._name(path))
-        if held and (held.get("size"), held.get("mtime")) == (facts.st_size, facts.st_mtime_ns) and kind in held:
+        if (
+            isinstance(held, dict)
+            and (held.get("size"), held.get("mtime")) == (facts.st_size, facts.st_mtime_ns)
+            and kind in held
+        ):
             return str(held[kind]), facts.st_size
         return None
 
@@ -289,7 +294,7 @@ class _Ledger:
         # A file changed within the clock's grain could change again unseen: such a file is hashed again next time.
         if time.time_ns() - facts.st_mtime_ns > _RACY_NANOSECONDS:
             fresh: dict[str, Any] = {"size": facts.st_size, "mtime": facts.st_mtime_ns}
-            if held and (held.get("size"), held.get("mtime")) == (facts.st_size, facts.st_mtime_ns):
+            if isinstance(held, dict) and _unchanged(held, facts):
                 fresh = dict(held)
             self._held[name] = fresh | {kind: found}
             self._changed = True
@@ -324,3 +329,7 @@ class _Ledger:
         with tempfile.NamedTemporaryFile("w", dir=self._path.parent, delete=False, encoding="utf-8") as file:
             json.dump(self._held, file)
         os.replace(file.name, self._path)
+
+
+def _unchanged(held: Mapping[str, Any], facts: os.stat_result) -> bool:
+    return (held.get("size"), held.get("mtime")) == (facts.st_size, facts.st_mtime_ns)

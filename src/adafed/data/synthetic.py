@@ -19,6 +19,8 @@ from adafed.data.split import check_fractions, counts
 from adafed.errors import AdafedError
 
 SAMPLES, MODEL, SIZES = 101, 102, 103  # streams of random numbers under one seed
+MOST = {"clients": 10**6, "features": 10**6, "classes": 10**6, "samples": 10**8}
+MOST_NUMBERS = 2**30  # of one client's inputs, and of its model
 
 
 class SyntheticFederation:
@@ -52,6 +54,11 @@ class SyntheticFederation:
         for key, (value, lowest) in least.items():
             if isinstance(value, bool) or not isinstance(value, int) or value < lowest:
                 raise AdafedError(f"data.{key} = {value!r} must be a whole number of at least {lowest}.")
+            if value > MOST[key]:
+                raise AdafedError(f"data.{key} = {value!r} must be at most {MOST[key]}.")
+        for key, value in (("classes", classes), ("samples", samples or 0)):
+            if value * features > MOST_NUMBERS:
+                raise AdafedError(f"data.{key} = {value} with data.features = {features} is too much for one client.")
         check_fractions(validation, test)
         self._alpha, self._beta, self._iid = float(alpha), float(beta), iid
         self._clients, self._samples = clients, samples

@@ -3,7 +3,11 @@ sentence before anything is trained."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
+
 import torch
+from torch import nn
 
 from adafed import models
 from adafed.config.sections import Config
@@ -11,6 +15,7 @@ from adafed.data.base import Federation
 from adafed.errors import AdafedError
 from adafed.training.flat_module import FlatModule, initial_module, seeded
 
+COPIES = 3  # of a model that a run has at the least: the server's, the one that is trained, an update
 MOST_CLASSES = 1_000_000  # a last layer of more is no classifier but a mistake in the labels
 
 
@@ -28,17 +33,28 @@ def _built(config: Config, federation: Federation, device: torch.device) -> Flat
             f"{MOST_CLASSES}"
         )
     try:
+        if ":" not in name:  # one of ours, which can be made without its numbers
+            _require_memory(lambda: models.build(name, shape, classes, **config.model.options))
         module = initial_module(
             lambda: models.build(name, shape, classes, **config.model.options), config.derived_seeds().model
         )
         model = FlatModule(module, device)
     except AdafedError:  # a ValueError too, and a sentence already
         raise
-    except (RuntimeError, MemoryError, ValueError, TypeError, OverflowError) as error:
+    except (Exception, SystemExit) as error:  # the user's own module may raise anything
         raise AdafedError(f"model.name = {name!r} cannot be built for {classes} classes: {_first(error)}") from error
     if not model.trained:
         raise AdafedError(f"model.name = {name!r} has no parameter to train; it must have one")
     return model
+
+
+def _require_memory(make: Callable[[], nn.Module]) -> None:
+    """That the numbers of a model are in proportion to the machine: the system may promise memory that is not there."""
+    with torch.device("meta"), seeded(0):
+        count = sum(one.numel() for one in make().parameters())
+    there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if 4 * COPIES * count > there:
+        raise MemoryError(f"it has {count:,} parameters, too many for the {there / 1e9:.0f} GB of this machine")
 
 
 def _try_once(name: str, model: FlatModule, federation: Federation, device: torch.device) -> None:
@@ -48,7 +64,7 @@ def _try_once(name: str, model: FlatModule, federation: Federation, device: torc
         model.module.eval()
         with torch.no_grad(), seeded(0):
             outputs = model.module(inputs.clone())
-    except Exception as error:  # the user's own module may raise anything
+    except (Exception, SystemExit) as error:
         hint = "" if inputs.is_floating_point() else " (whole numbers are text here; save features as float32)"
         what = f"inputs of shape {federation.input_shape} and type {split.inputs.dtype}"
         raise AdafedError(f"model.name = {name!r} does not take {what}{hint}: {_first(error)}") from error

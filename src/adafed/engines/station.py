@@ -20,7 +20,7 @@ from adafed.config.sections import Config
 from adafed.data.base import Federation, Split
 from adafed.data.framed import FramedFederation
 from adafed.data.noise import NoisyFederation
-from adafed.data.sources import open_federation
+from adafed.data.sources import open_federation, require_usable_ids
 from adafed.engines.built_model import fitted
 from adafed.engines.units import AskUnit, MeasureUnit, Report, RuleOrders, TrainUnit
 from adafed.engines.visiting import Visiting
@@ -224,6 +224,7 @@ def open_from(config: Config) -> Federation:
 def adapted(config: Config, federation: Federation) -> Federation:
     """With wrong labels (noise, and the flipped ones of liars), and with the middle of each image, if the configuration
     asks for them."""
+    require_usable_ids(federation)
     how = config.noise
     if how is not None:
         seed = config.derived_seeds().data

@@ -12,6 +12,7 @@ from adafed.errors import AdafedError
 from adafed.registry import Registry
 
 MODELS: Registry[Callable[..., nn.Module]] = Registry("model", "model", given=("input_shape", "classes"))
+MOST_LAYERS = 1000
 register = MODELS.register
 names = MODELS.names
 
@@ -53,6 +54,8 @@ def wholes(option: str, values: object, length: int | None = None) -> tuple[int,
         raise AdafedError(f"model.{option} = {values!r} must be a list of {wanted}.")
     if any(isinstance(value, bool) or not isinstance(value, int) or value < 1 for value in values):
         raise AdafedError(f"model.{option} = {values!r} must be a list of {wanted}.")
+    if len(values) > MOST_LAYERS:
+        raise AdafedError(f"model.{option} has {len(values)} numbers; it must have at most {MOST_LAYERS}.")
     return tuple(values)
 
 

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -64,7 +63,7 @@ class Columns(Store):
     def rounds(self) -> list[dict[str, Any]]:
         """The rows of the rounds, without their participants."""
         rows = [dict(zip(ROUND, row, strict=True)) for row in self._select("rounds", ROUND, "ORDER BY round")]
-        return [row | {"notes": json.loads(row["notes"])} for row in rows]
+        return [row | {"notes": self.noted(row["notes"])} for row in rows]
 
     def coefficients(self, round: int) -> Vector:
         """Of the clients that were used in a round."""

@@ -4,18 +4,23 @@
     run.json           the directory's format, versions, seeds, data checksum, how many clients are trained together
     labels.json        how many training samples of each label every client holds, where that is known
     rounds.sqlite      a row a round, a row a participant, a row a client and evaluation
-    checkpoints/       the last two states of the server, safetensors
+    checkpoints/       the last two states of the server, safetensors, and the last that waited for the disk
     clients/           what each client keeps between rounds (Ditto's models, SCAFFOLD's controls), a file each
     memory.rows        the updates that the server remembers, where it does; the checkpoints say whose is where
     model.safetensors  the final global model, by parameter name
 
 A round's rows are committed first and its checkpoint renamed into place last. Whatever lies beyond the newest
 checkpoint is therefore from a round that did not end, and is removed when the run goes on.
+
+A power cut takes what was not waited for (fsync). The first checkpoint is waited for, then one every half minute, each
+after the rows, the remembered updates and the clients' files that it needs; all of them stay until the next one is on
+the disk. So a power cut costs the rounds since, and never the run.
 """
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import platform
 import re
@@ -28,9 +33,9 @@ from adafed.config.sections import Config, load_kept
 from adafed.data.base import Federation
 from adafed.data.labels import label_counts
 from adafed.errors import AdafedError
-from adafed.files import full_disk_in_a_sentence, save_tensors, write_whole
+from adafed.files import full_disk_in_a_sentence, on_disk, parsed, save_tensors, write_whole
 from adafed.rounds.records import RoundRecord
-from adafed.runs.checkpoints import Checkpoints
+from adafed.runs.checkpoints import Checkpoints, Unfit, any_state
 from adafed.runs.store import Store
 from adafed.runs.tracking import Tracking, tracking
 from adafed.server.row_files import RowStore
@@ -67,6 +72,8 @@ class RunDirectory:
         self._named: dict[str, int] = {}  # the clients' files that the newest checkpoint names
         self._track = Tracking({})
         self._superseded: list[Path] = []  # and those that only the one before it does
+        self._on_disk: set[Path] = set()  # those that the last checkpoint needs that waited for the disk
+        self._released: list[Path] = []  # and those among them that nothing newer needs
 
     @classmethod
     def opened(
@@ -94,8 +101,8 @@ class RunDirectory:
             raise
         return directory
 
-    def restored(self) -> ServerState | None:
-        """The newest whole checkpoint; rows and files of later rounds are removed. None for a new run.
+    def restored(self, unfit: Unfit = any_state) -> ServerState | None:
+        """The newest whole checkpoint that fits; rows and files of later rounds are removed. None for a new run.
 
         The configuration is written here, when all that could speak against going on has been looked at.
         """
@@ -104,10 +111,23 @@ class RunDirectory:
             return None
         assert self.store is not None
         assert self._checkpoints is not None
-        state = self._checkpoints.newest()
-        self._require_rows(state.round if state else 0)
+        rows, file = self.store.last_round(), self.store.path
+
+        def cannot_be(state: ServerState) -> str | None:
+            ahead = f"{file} holds {rows} rounds and the checkpoint is of round {state.round}; restore the file"
+            return unfit(state) or (ahead if state.round > rows else None)
+
+        state = self._checkpoints.newest(cannot_be)
+        if state is None and rows > 1:
+            raise AdafedError(
+                f"{self.path} holds {rows} rounds and no checkpoint to go on from; choose another directory"
+            )
+        if state:  # before anything goes that an older one needs
+            self._wait_for_disk(state)
+            self._checkpoints.settle(state)
         if state and state.round < self.config.rounds:
             self._note_resumed(state.round)
+            self._forget_end(state.round)
         write_whole(self.path / "config.toml", self.config.completed().to_toml().encode(), durable=True)
         self.store.forget_after(state.round if state else 0)
         self._sweep(state)
@@ -131,7 +151,8 @@ class RunDirectory:
             assert self.store is not None
             assert self._checkpoints is not None
             self.store.add(record)
-            self._checkpoints.add(state)
+            if self._checkpoints.add(state, lambda: self._wait_for_disk(state)):
+                self._forget_released(state)
         if self._clients is not None and self.config.keeps:
             self._drop_old_kept(state)
         self._track.add(record)
@@ -141,7 +162,14 @@ class RunDirectory:
         self._track.close()
         if self.path is None:
             return
+        assert self._checkpoints is not None
+        self._wait_for_disk(state)
+        for file in self._clients.glob("last-*.safetensors") if self._clients else ():
+            on_disk(file)
+        self._checkpoints.settle(state)
+        self._checkpoints.only_newest()
         self._forget_superseded()
+        self._forget_released(state)
         model.receive(state.parameters)
         tensors = {name: value.detach().clone() for name, value in model.module.state_dict().items()}
         save_tensors(self.path / "model.safetensors", tensors, {"round": str(state.round)}, durable=True)
@@ -182,15 +210,20 @@ class RunDirectory:
         }
         described = self.path / "run.json"
         if described.exists() and (self.path / "config.toml").exists():
-            self._require_same_facts(_facts(described), facts)
+            before = _facts(described)
+            self._require_same_facts(before, facts)
+            fingerprint = before.get("fingerprint")  # of its beginning: a later adafed may describe the same otherwise
         elif any(self.path.glob("checkpoints/*")):
             lost = "run.json" if (self.path / "config.toml").exists() else "config.toml"
             raise AdafedError(f"{self.path} holds checkpoints but no {lost}; restore it or choose another directory")
         elif not described.exists() and (foreign := [name for name in OWN if (self.path / name).exists()]):
             raise AdafedError(f"{self.path} holds a {foreign[0]} that is no run's; choose another directory")
         else:
-            told = {"format": FORMAT} | facts | {"versions": _versions()}
+            fingerprint = _fingerprint(self.config, facts)
+            told = {"format": FORMAT} | facts | {"fingerprint": fingerprint, "versions": _versions()}
             write_whole(described, json.dumps(told, indent=2).encode(), durable=True)
+        assert self._checkpoints is not None
+        self._checkpoints.fingerprint = fingerprint
 
     def _note_labels(self, federation: Federation) -> None:
         assert self.path is not None
@@ -203,7 +236,7 @@ class RunDirectory:
         if counts is None:
             return
         content = {"format": 1, "part": "train", "labels": counts}
-        write_whole(self.path / LABELS, json.dumps(content, separators=(",", ":")).encode())
+        write_whole(self.path / LABELS, json.dumps(content, separators=(",", ":")).encode(), durable=True)
 
     def _note_resumed(self, round: int) -> None:
         """After which rounds the run was taken up again, for whoever judges it later."""
@@ -212,6 +245,23 @@ class RunDirectory:
         before = facts.get("resumed", [])
         told = facts | {"resumed": [*(before if isinstance(before, list) else []), round]}
         write_whole(self.path / "run.json", json.dumps(told, indent=2).encode(), durable=True)
+
+    def _forget_end(self, round: int) -> None:
+        """What was measured because a round was the run's last, where the run is prolonged past it."""
+        assert self.path is not None
+        assert self.store is not None
+        if not (self.path / "config.toml").exists() or load_kept(self.path).rounds != round:
+            return
+        asked, parts = self.config.evaluation, self.config.parts
+        needs = parts.rule.needs.union(*(guard.needs for guard in parts.guards))
+        due = asked.improvement_every and round % asked.improvement_every == 0
+        rho = not due and self.config.server.step != "safe"  # which knows it after every round
+        self.store.forget_end(
+            round,
+            evaluations=not asked.every or round % asked.every > 0,
+            improvement=rho,
+            before=rho and self.config.server.loss != "before" and "accuracies" not in needs,
+        )
 
     def _require_same_facts(self, before: dict[str, Any], now: dict[str, Any]) -> None:
         """Nothing may have changed that the bits depend on."""
@@ -233,20 +283,6 @@ class RunDirectory:
             raise AdafedError(
                 f"{self.path} holds {done} rounds, more than the rounds = {self.config.rounds} asked for; "
                 "ask for more, or choose another directory"
-            )
-
-    def _require_rows(self, round: int) -> None:
-        """Rows are written first: there are as many as the checkpoint says, or those of the next round too."""
-        assert self.store is not None
-        rows = self.store.last_round()
-        if rows < round:
-            raise AdafedError(
-                f"{self.store.path} holds {rows} rounds and the checkpoint is of round {round}; "
-                "restore the file, or move the run away to begin again"
-            )
-        if round == 0 and rows > 1:
-            raise AdafedError(
-                f"{self.path} holds {rows} rounds and no checkpoint to go on from; choose another directory"
             )
 
     def _sweep(self, state: ServerState | None) -> None:
@@ -271,8 +307,33 @@ class RunDirectory:
 
     def _forget_superseded(self) -> None:
         for file in self._superseded:
-            file.unlink(missing_ok=True)
+            if file in self._on_disk:
+                self._released.append(file)  # a power cut may yet send us back to it
+            else:
+                file.unlink(missing_ok=True)
         self._superseded = []
+
+    def _wait_for_disk(self, state: ServerState) -> None:
+        """For all that a checkpoint needs beside itself."""
+        assert self.store is not None
+        self.store.wait_for_disk()
+        files = self._kept_files(state) - self._on_disk
+        for file in files:
+            on_disk(file)
+        if files and self._clients is not None:
+            on_disk(self._clients)
+        self._on_disk = self._kept_files(state)
+
+    def _forget_released(self, state: ServerState) -> None:
+        """Clients' files that only the checkpoint needed that last waited for the disk before this one."""
+        for file in set(self._released) - self._on_disk:
+            file.unlink(missing_ok=True)
+        self._released = []
+
+    def _kept_files(self, state: ServerState) -> set[Path]:
+        """Those here; Flower's nodes keep their own."""
+        named = {self.kept(int(client), last) for client, last in state.kept.items()} if self._clients else set()
+        return {file for file in named if file.exists()}
 
 
 def begun_with(path: Path) -> str:
@@ -285,10 +346,11 @@ def begun_with(path: Path) -> str:
 
 def _facts(described: Path) -> dict[str, Any]:
     try:
-        facts: dict[str, Any] = json.loads(described.read_text())
+        facts: dict[str, Any] = parsed(described.read_bytes())
         whole = isinstance(facts["data"]["checksum"], str) and isinstance(facts["trained_together"], int)
         kind = facts.get("format", 1)  # the first runs had no number
         whole = whole and type(kind) is int and kind > 0
+        whole = whole and isinstance(facts.get("fingerprint"), str | None)
     except (OSError, ValueError, KeyError, TypeError):
         whole = False
     if not whole:
@@ -318,6 +380,20 @@ def _difference(old: Any, new: Any, key: str = "") -> tuple[str, Any, Any] | Non
                 return found
         return None
     return None if old == new else (key, old, new)
+
+
+def _fingerprint(config: Config, facts: dict[str, Any]) -> str:
+    """Of all that a run's bits follow from: another seed's or another experiment's checkpoint is known by it."""
+    what = [_fixed(config.completed().to_dict()), facts["seeds"], facts["data"]["checksum"]]
+    return hashlib.sha256(json.dumps(what, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def _fixed(content: Any, key: str = "") -> Any:
+    """A configuration without what a resumed run may set anew."""
+    if not isinstance(content, dict):
+        return content
+    named = {name: f"{key}.{name}" if key else name for name in content}
+    return {name: _fixed(one, named[name]) for name, one in content.items() if named[name] not in FREE_TO_CHANGE}
 
 
 def _versions() -> dict[str, str]:

@@ -34,6 +34,34 @@ OLD_NAMES: dict[int, dict[str, dict[str, str]]] = {
 }
 
 
+# What the columns of today hold. SQLite itself puts anything into any column.
+NUMBERS = (int, float)
+KINDS: dict[str, tuple[type, ...]] = {
+    "round": (int,), "negative": (int,), "samples": (int,), "steps": (int,), "personal": (int,),
+    "client": (str,), "part": (str,), "skipped": (str,), "notes": (str,), "dropped": (str,),
+} | dict.fromkeys(
+    ("local_lr", "server_rate", "norm", "mean_norm", "condition", "rho", "mean_decrease", "before", "after", "running",
+     "accuracy", "stepped", "coefficient", "descent", "loss"),
+    NUMBERS,
+)  # fmt: skip
+ALWAYS = ("round", "client", "part", "personal", "notes", "local_lr", "server_rate")  # columns without gaps
+TABLES = ("rounds", "participants", "evaluations")
+
+
+def are_tables(db: sqlite3.Connection) -> bool:
+    """Whether the three are tables: a view may compute without end, and reading it must not."""
+    found = db.execute("SELECT name, type FROM sqlite_master WHERE name IN (?, ?, ?)", TABLES).fetchall()
+    return all(kind == "table" for _, kind in found)
+
+
+def as_written(column: str, values: Sequence[object]) -> bool:
+    """Whether a column holds what a run writes there."""
+    kinds = KINDS.get(column)
+    if kinds is None:
+        return True
+    return {type(value) for value in values} <= {*kinds, *(() if column in ALWAYS else (type(None),))}
+
+
 def version(db: sqlite3.Connection) -> int:
     """0 for a file without tables."""
     return int(db.execute("PRAGMA user_version").fetchone()[0])

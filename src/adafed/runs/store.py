@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from adafed.errors import AdafedError
+from adafed.files import on_disk, parsed
 from adafed.rounds.records import Evaluation, Participant, RoundRecord, Scores
-from adafed.runs.schema import VERSION, bring_up_to_date, selected, version
+from adafed.runs.schema import TABLES, VERSION, are_tables, as_written, bring_up_to_date, selected, version
 from adafed.server_rules.base import client_key
 
 _ROUND = tuple(one.name for one in fields(RoundRecord) if one.name not in ("participants", "evaluations", "seconds"))
@@ -35,6 +36,8 @@ class Store:
                 self._db.execute("PRAGMA journal_mode = WAL")
                 self._db.execute("PRAGMA synchronous = NORMAL")
             found = version(self._db)
+            if not are_tables(self._db):
+                raise AdafedError(f"{path} holds other things than tables of a run; it is another program's")
             if found <= VERSION and not read_only:
                 bring_up_to_date(self._db)
         if found > VERSION:
@@ -62,12 +65,26 @@ class Store:
     def forget_after(self, round: int) -> None:
         """Remove the rows of rounds that no checkpoint confirms."""
         with self._told(), self._db:
-            for table in ("rounds", "participants", "evaluations"):
+            for table in TABLES:
                 self._db.execute(f"DELETE FROM {table} WHERE round > ?", (round,))
 
     def last_round(self) -> int:
         with self._told():
-            return int(self._db.execute("SELECT coalesce(max(round), 0) FROM rounds").fetchone()[0])
+            found = self._db.execute("SELECT coalesce(max(round), 0) FROM rounds").fetchone()[0]
+        if not as_written("round", [found]):
+            raise AdafedError(f"{self.path} is damaged: round in rounds holds what no run writes")
+        return int(found)
+
+    def forget_end(self, round: int, *, evaluations: bool, improvement: bool, before: bool) -> None:
+        """Of a round that was the last and no longer is: what was measured in it for that reason alone."""
+        with self._told(), self._db:
+            if evaluations:
+                self._db.execute("DELETE FROM evaluations WHERE round = ?", (round,))
+            if improvement:
+                self._db.execute("UPDATE rounds SET rho = NULL, mean_decrease = NULL WHERE round = ?", (round,))
+                self._db.execute("UPDATE participants SET stepped = NULL WHERE round = ?", (round,))
+            if before:
+                self._db.execute("UPDATE participants SET before = NULL, accuracy = NULL WHERE round = ?", (round,))
 
     def records(self, *, evaluated: bool = False) -> Iterator[RoundRecord]:
         """All rounds, or those with an evaluation, as they were yielded when they ran, without their timings and in the
@@ -75,7 +92,7 @@ class Store:
         where = "WHERE round IN (SELECT DISTINCT round FROM evaluations)" if evaluated else ""
         for values in self._select("rounds", _ROUND, f"{where} ORDER BY round"):
             row = dict(zip(_ROUND, values, strict=True))
-            number, row["notes"] = row["round"], json.loads(row["notes"])
+            number, row["notes"] = row["round"], self.noted(row["notes"])
             yield RoundRecord(
                 participants=tuple(self.participants(number)), evaluations=tuple(self.evaluations(number)), **row
             )
@@ -92,6 +109,12 @@ class Store:
             scores.append((client, Scores(len(scores), samples, loss, accuracy)))
         return [Evaluation(part, personal, tuple(scores)) for (part, personal), scores in found.items()]
 
+    def wait_for_disk(self) -> None:
+        """For the log of what was committed; SQLite itself waits when it takes the log over into the file."""
+        log = self.path.with_name(f"{self.path.name}-wal")
+        if log.exists():
+            on_disk(log)
+
     def close(self) -> None:
         self._db.close()
 
@@ -103,7 +126,21 @@ class Store:
 
     def _select(self, table: str, columns: Sequence[str], rest: str, *values: int | str) -> list[tuple[Any, ...]]:
         with self._told():
-            return self._db.execute(f"{selected(self._db, table, columns)} {rest}", values).fetchall()
+            rows = self._db.execute(f"{selected(self._db, table, columns)} {rest}", values).fetchall()
+        for name, column in zip(columns, zip(*rows, strict=True), strict=bool(rows)):
+            if not as_written(name, column):
+                raise AdafedError(f"{self.path} is damaged: {name} in {table} holds what no run writes")
+        return rows
+
+    def noted(self, text: str) -> dict[str, Any]:
+        """A round's notes."""
+        try:
+            found = parsed(text)
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise AdafedError(f"{self.path} is damaged: notes in rounds holds what no run writes")
+        return found
 
     @contextmanager
     def _told(self) -> Iterator[None]:
@@ -113,6 +150,8 @@ class Store:
         except sqlite3.Error as error:
             advice = "free some space and resume" if "full" in str(error) else "the file may be damaged"
             raise AdafedError(f"{self.path}: {error}; {advice}") from None
+        except UnicodeDecodeError:  # SQLite quotes what it cannot read
+            raise AdafedError(f"{self.path}: its tables cannot be read; the file may be damaged") from None
 
 
 def _readable(path: Path) -> sqlite3.Connection:

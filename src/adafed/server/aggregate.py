@@ -6,8 +6,9 @@ Everything a client can send wrong is screened before it reaches a rule or the m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from numbers import Integral, Real
 from typing import Any, Literal
 
 import numpy as np
@@ -17,12 +18,14 @@ from adafed.algebra import products
 from adafed.algebra.blocks import one_blas_thread
 from adafed.algebra.gram import ZERO
 from adafed.algebra.rows import Rows, Updates
-from adafed.algebra.weighted_sum import weighted_sum_and_norm
+from adafed.algebra.stored import StoredRow
+from adafed.algebra.weighted_sum import finite_sum_and_norm
 from adafed.errors import AdafedError, NoClientLeft
 from adafed.server.everyone import Everyone, next_memory
 from adafed.server.memory import NOBODY, Memory, Remember
-from adafed.server.remaining import Remaining
-from adafed.server_rules.base import Answer, Facts, Need, Numbers, Rule, Vector
+from adafed.server.remaining import Remaining, reading
+from adafed.server.saved import alike, ours
+from adafed.server_rules.base import EVER, MOST_CLIENTS, Answer, Facts, Need, Numbers, Rule, Vector
 from adafed.server_rules.guards import Guard, LookingBack, Step, resolved
 from adafed.server_rules.guards.screening import Negligible, UsableFacts
 
@@ -162,6 +165,8 @@ def aggregate(
         >>> bool((out.diagnostics.rates > 0).all())
         True
     """
+    if not isinstance(rule, Rule):
+        raise AdafedError(f"rule is {rule!r}; give a rule, as adafed.rule('adafed') makes one")
     chain = resolved(guards)
     remember = memory if isinstance(memory, Remember) else Remember(memory)
     state = RuleState(rule.initial_state()) if state is None else state
@@ -173,12 +178,12 @@ def aggregate(
         rows = rows.with_stored(state.known.whole)
     facts = Facts(
         clients=_ids(clients, count),
-        round=round,
+        round=int(round),
         losses=_numbers("losses", losses, count),
         sizes=_numbers("sizes", sizes, count),
         accuracies=_numbers("accuracies", accuracies, count),
-        local_lr=local_lr,
-        federation=federation,
+        local_lr=_single("local_lr", local_lr, Real),
+        federation=_single("federation", federation, Integral),
         memory=() if joining else state.memory,
     )
     _require(f"rule {rule.name}", rule.needs, facts)
@@ -254,7 +259,7 @@ def _outcome(
         if everyone.sketches is not None:  # a matrix of sketches says nothing exact
             matrix = None if len(everyone.older) else left.gram
     terms = weights if len(weights) == chosen.count else weights[whole]
-    direction, norm = weighted_sum_and_norm(chosen, terms, matrix=matrix if "gram" in rule.needs else None)
+    direction, norm = finite_sum_and_norm(chosen, terms, matrix=matrix if "gram" in rule.needs else None)
     rates = np.full(count, np.nan)
     if matrix is not None:
         rates[kept] = (matrix @ weights)[: len(kept)]
@@ -294,9 +299,10 @@ def _outcome(
 
 def _shares(weights: Vector, rates: Vector, kept: list[int]) -> Vector:
     """How much of the direction each client holds: y_k g_k . d, of their sum."""
-    parts = weights[: len(kept)] * rates[kept]
-    total = float(parts.sum())
-    return parts / total if total > 0.0 else np.zeros(len(kept))
+    with np.errstate(all="ignore"):  # an inner product may be infinite, and then nobody's share is known
+        parts = weights[: len(kept)] * rates[kept]
+        total = float(parts.sum())
+    return parts / total if 0.0 < total < np.inf else np.zeros(len(kept))
 
 
 def _looked_back(guards: tuple[Guard, ...], left: Remaining, step: Step) -> Remaining:
@@ -304,7 +310,8 @@ def _looked_back(guards: tuple[Guard, ...], left: Remaining, step: Step) -> Rema
     for place, guard in enumerate(guards):
         if isinstance(guard, LookingBack) and type(guard).learned is not LookingBack.learned:
             where = f"{place} {guard.name}"
-            state, found = guard.learned(step, left.states.get(where, {}))
+            with reading(guard, left.states.get(where)):
+                state, found = guard.learned(step, left.states.get(where, {}))
             left = left.warning(found, state, where)
     return left
 
@@ -317,21 +324,34 @@ def _require(who: str, needs: frozenset[Need], facts: Facts) -> None:
 
 
 def _check_state(rule: Rule, round: int, state: RuleState, remember: Remember) -> None:
-    if round < 1:
-        raise AdafedError(f"round is {round}; rounds count from 1")
-    looks_back = rule.remembers or remember.horizon
+    if not isinstance(round, Integral) or isinstance(round, bool) or not 1 <= round <= EVER:
+        raise AdafedError(f"round is {round!r}; rounds count from 1")
+    if not isinstance(state, RuleState):
+        raise AdafedError(f"state is a {type(state).__name__}; pass the state of the last round, or none")
+    looks_back, first = rule.remembers or remember.horizon, rule.initial_state()
+    whole = (
+        isinstance(state.numbers, dict)
+        and (alike(state.numbers, first) if ours(rule) else state.numbers.keys() == first.keys())
+        and isinstance(state.known, Memory)
+        and all(isinstance(row, torch.Tensor | StoredRow) for row in (*state.known.whole, *state.known.sketches))
+        and isinstance(state.guards, dict)
+        and all(isinstance(one, dict) for one in state.guards.values())
+    )
+    if not whole or (len(state.known) and not looks_back):
+        raise AdafedError(f"state was not made by rule {rule.name}; pass the state of its last round, or none")
     sketch = remember.store.sketch
     if sketch and (rule.remembers or rule.previous):
         raise AdafedError(f"memory.sketch is {sketch} and rule {rule.name} needs earlier updates whole; set it to 0")
     made = {len(row) for row in state.known.sketches} or ({0} if len(state.known) else {sketch})
     if made != {sketch}:
         raise AdafedError(f"memory.sketch is {sketch} and the state was made with {made.pop()}; keep it as it was")
-    if state.numbers.keys() != rule.initial_state().keys() or (len(state.known) and not looks_back):
-        raise AdafedError(f"state was not made by rule {rule.name}; pass the state of its last round, or none")
 
 
 def _ids(clients: Sequence[object] | None, count: int) -> tuple[str, ...]:
-    ids = tuple(str(client) for client in (range(count) if clients is None else clients))
+    try:
+        ids = tuple(str(client) for client in (range(count) if clients is None else clients))
+    except Exception as error:  # whatever an object of the caller's says when it is to be written as text
+        raise AdafedError(f"clients is a {type(clients).__name__} ({error}); give a list of ids") from None
     if len(ids) != count:
         raise AdafedError(f"clients has {len(ids)} ids for {count} updates; give one for each")
     if len(set(ids)) < count:
@@ -343,18 +363,30 @@ def _ids(clients: Sequence[object] | None, count: int) -> tuple[str, ...]:
 def _numbers(name: str, values: Values | None, count: int) -> Vector | None:
     if values is None:
         return None
-    if isinstance(values, torch.Tensor | np.ndarray):
-        values = values.tolist()
     try:
+        if isinstance(values, torch.Tensor | np.ndarray):
+            values = values.tolist()
+        if isinstance(values, str | bytes | Mapping | Set):
+            raise TypeError
         if all(type(value) is float for value in values):  # the usual case, and a hundred clients' worth of calls
             numbers = np.array(values, dtype=np.float64)
         else:
             numbers = np.array([np.nan if value is None else _number(value) for value in values], dtype=np.float64)
-    except (TypeError, ValueError, OverflowError):
+    except (TypeError, ValueError, OverflowError, RuntimeError):  # the last: a tensor without numbers
         raise AdafedError(f"{name} is {values!r}; give a list with one number for each client") from None
     if len(numbers) != count:
         raise AdafedError(f"{name} has {len(numbers)} values for {count} updates; give one for each")
     return numbers
+
+
+def _single(name: str, value: Any, kind: type[Real | Integral]) -> Any:
+    if isinstance(value, torch.Tensor) and value.ndim == 0 and value.layout == torch.strided and not value.is_meta:
+        value = value.item()
+    if value is None or (isinstance(value, kind) and not isinstance(value, bool)):
+        if kind is Integral and isinstance(value, Integral) and int(value) > MOST_CLIENTS:
+            raise AdafedError(f"{name} is {value}; it must be at most {MOST_CLIENTS}")
+        return value
+    raise AdafedError(f"{name} is {value!r}; it must be {'a number' if kind is Real else 'a whole number'}, or None")
 
 
 def _number(value: Any) -> float:

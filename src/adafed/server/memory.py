@@ -20,6 +20,7 @@ from adafed.algebra.stored import STORAGES, StoredRow
 from adafed.errors import AdafedError
 from adafed.registry import one_of
 from adafed.server.row_files import PlacedRow, RowStore
+from adafed.server.saved import DamagedState, check_rows, check_told
 from adafed.server_rules.base import EVER, Matrix, Vector
 
 Row = torch.Tensor | StoredRow
@@ -43,10 +44,11 @@ class Remember:
     store: RowStore = field(default_factory=RowStore, compare=False)
 
     def __post_init__(self) -> None:
-        if self.rounds != "all" and not (type(self.rounds) is int and self.rounds >= 0):
+        every = isinstance(self.rounds, str) and self.rounds == "all"
+        if not every and not (type(self.rounds) is int and self.rounds >= 0):
             raise AdafedError(f'memory.rounds is {self.rounds!r}; it must be a number of rounds, or "all"')
-        if not 0.0 < self.discount <= 1.0:
-            raise AdafedError(f"memory.discount is {self.discount}; it must be above 0 and at most 1")
+        if not isinstance(self.discount, int | float) or not 0.0 < self.discount <= 1.0:
+            raise AdafedError(f"memory.discount is {self.discount!r}; it must be above 0 and at most 1")
         one_of("memory.storage", self.store.storage, STORAGES)
         if self.store.sketch and not self.most:
             raise AdafedError(f"memory.sketch is {self.store.sketch} and memory.most is 0; say how many are kept whole")
@@ -192,14 +194,23 @@ class Memory:
     def unpacked(
         cls, tensors: Mapping[str, torch.Tensor], numbers: Mapping[str, Any], length: int, store: RowStore | None
     ) -> Memory:
-        names = [(str(client), int(round_)) for client, round_ in numbers["memory"]]
+        try:
+            names = [(str(client), int(round_)) for client, round_ in numbers["memory"]]
+            sketch = int(numbers.get("sketch", 0))
+        except (KeyError, TypeError, ValueError, OverflowError):
+            raise DamagedState("it does not say whose updates it remembers") from None
+        if len(set(names)) < len(names):
+            raise DamagedState("it names an update twice")
+        check_told(tensors, len(names))
         if not names:
             return NOBODY
         memory = cls.of(names, _unpacked(len(names), tensors, "memory", numbers, "", length, store))
-        if "sketch" in numbers:
+        if sketch:
             kept = store.sketches if store is not None else None
-            found = _unpacked(len(names), tensors, "memory.sketches", numbers, "sketch ", int(numbers["sketch"]), kept)
+            found = _unpacked(len(names), tensors, "memory.sketches", numbers, "sketch ", sketch, kept)
             memory = replace(memory, sketches=tuple(row for row in found if row is not None))
+        if len(memory.multiplied) != len(memory):
+            raise DamagedState("it remembers updates of which there is nothing")
         if "memory.told" in tensors:
             memory = memory.telling(*tensors["memory.told"].numpy())
         if "memory.gram" in tensors:
@@ -229,14 +240,21 @@ def _unpacked(
     length: int,
     store: RowStore | None,
 ) -> list[Row | None]:
+    try:
+        places = [int(place) for place in numbers.get(f"{prefix}places", [-1] * count)]
+        totals = [int(total) for total in numbers.get(f"{prefix}totals", [0] * count)]
+    except (TypeError, ValueError, OverflowError):
+        raise DamagedState("it does not say where the updates lie that it remembers") from None
+    if not count == len(places) == len(totals):
+        raise DamagedState("it does not say where the updates lie that it remembers")
+    check_rows(tensors.get(name), sum(place < 0 and place != SKETCHED for place in places), length)
     there: list[Row] = list(tensors[name]) if name in tensors else []
-    places = [int(place) for place in numbers.get(f"{prefix}places", [-1] * count)]
     found: list[PlacedRow] = []
     if any(place >= 0 for place in places):
         if store is None:
             raise AdafedError("the checkpoint names updates in a file that is not at hand; give its folder")
-        both = zip(places, numbers[f"{prefix}totals"], strict=True)
-        found = store.file(length).find([(place, int(total)) for place, total in both if place >= 0])
+        both = zip(places, totals, strict=True)
+        found = store.file(length).find([(place, total) for place, total in both if place >= 0])
     return [found.pop(0) if place >= 0 else None if place == SKETCHED else there.pop(0) for place in places]
 
 

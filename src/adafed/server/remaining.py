@@ -5,7 +5,8 @@ A dropped client's row is left out of every product rather than multiplied by ze
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -15,6 +16,7 @@ from adafed.algebra import products
 from adafed.algebra.gram import NOT_FINITE, ZERO, gram_screened, screen
 from adafed.algebra.rows import Rows
 from adafed.errors import AdafedError
+from adafed.server.saved import ours
 from adafed.server_rules.base import Facts, Matrix, Need, Numbers, Rule, Vector
 from adafed.server_rules.guards.base import Guard, LookingBack, Verdict
 
@@ -56,7 +58,8 @@ class Remaining:
         """Those that a guard leaves, as it leaves them."""
         shown, states = self._shown(), self.states
         if isinstance(guard, LookingBack):
-            verdict = guard.judge_with(shown, needs, states.get(place, {}))
+            with reading(guard, states.get(place)):
+                verdict = guard.judge_with(shown, needs, states.get(place, {}))
         else:
             verdict = guard.judge(shown, needs)
         if isinstance(verdict, Verdict) and verdict.state is not None:
@@ -210,6 +213,19 @@ class Remaining:
             bounded={k: why for k, why in self.bounded.items() if k not in reasons},
             shown=None,
         )
+
+
+@contextmanager
+def reading(guard: Guard, state: Numbers | None) -> Iterator[None]:
+    """While a guard reads a state that was handed in: one of ours that cannot was handed another's."""
+    try:
+        yield
+    except (TypeError, ValueError, KeyError, IndexError, AttributeError, ArithmeticError) as error:
+        if not state or not ours(guard) or isinstance(error, AdafedError):
+            raise
+        raise AdafedError(
+            f"state was not made by guard {guard.name}; pass the state of the last round, or none"
+        ) from error
 
 
 def _narrowed(facts: Facts, left: list[int]) -> Facts:

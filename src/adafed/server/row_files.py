@@ -142,6 +142,8 @@ class RowStore:
     def file(self, length: int) -> RowFile:
         if self._file is None:
             self._file = RowFile(self.path, length, self.storage)
+        if self._file.length != length:
+            raise TornRows(f"{self.path} holds updates of {self._file.length} numbers, not of {length}")
         return self._file
 
     def sync(self) -> None:

@@ -75,8 +75,12 @@ def aggregate_states(
         >>> out.applied(before, server_lr=1.0)["weight"]
         tensor([-0.5000, -1.5000])
     """
+    if not isinstance(after, Sequence) or isinstance(after, str):
+        raise AdafedError(f"after is a {type(after).__name__}; give a list with the state_dict of each client")
     if not after:
         raise AdafedError("after is an empty list; give the state_dict of at least one client")
+    for who, state in (("before", before), *((f"client {k}", one) for k, one in enumerate(after))):
+        _require_tensors(who, state)
     for k, state in enumerate(after):
         for name, value in before.items():
             if name not in state or state[name].shape != value.shape:
@@ -106,6 +110,16 @@ def aggregate_states(
     }
     untouched = tuple(name for name in before if name not in directions and name not in averages)
     return StateAggregate(outcome, directions, averages, untouched)
+
+
+def _require_tensors(who: str, state: object) -> None:
+    if not isinstance(state, Mapping):
+        raise AdafedError(f"{who} is a {type(state).__name__}; it must be a state_dict")
+    for name, value in state.items():
+        if not isinstance(value, torch.Tensor):
+            raise AdafedError(f"{who}: {name} is a {type(value).__name__}; it must be a tensor")
+        if value.layout != torch.strided or value.device.type == "meta":
+            raise AdafedError(f"{who}: {name} is sparse or on the meta device; it must hold all its numbers")
 
 
 def _weights(sizes: Values | None, kept: list[int]) -> dict[int, float]:

@@ -21,6 +21,7 @@ Matrix = npt.NDArray[np.float64]
 Need = str
 """One of "losses", "sizes", "accuracies", "local_lr", "norms", "gram"."""
 EVER = 2**53  # rounds
+MOST_CLIENTS = 10**7  # of a federation; rules may keep a number for each
 Numbers = dict[str, Any]
 """A rule's state: numbers, strings, lists and dicts only, so that it goes through JSON unchanged."""
 
@@ -96,7 +97,7 @@ def _present(value: npt.NDArray[np.float64] | None, name: str) -> npt.NDArray[np
 
 def client_key(client: str) -> tuple[int, int, str]:
     """Sorts ids that are numbers by value, and before all others."""
-    return (0, int(client), "") if client.isdecimal() else (1, 0, client)
+    return (0, int(client), "") if client.isdecimal() and len(client) < 4000 else (1, 0, client)
 
 
 @dataclass(frozen=True)

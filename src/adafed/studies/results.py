@@ -10,12 +10,13 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from adafed.config.sections import load_kept
 from adafed.errors import AdafedError
-from adafed.files import full_disk_in_a_sentence, write_whole
+from adafed.files import full_disk_in_a_sentence, parsed, write_whole
 from adafed.metrics import CLIENT, METRICS, is_own, own_label
 from adafed.report.tables import Cell, Column, Row, Table, cells, column
 from adafed.runs.summary import LATE, Metrics, evaluations, known_mean, metrics
@@ -24,6 +25,7 @@ from adafed.studies.compare import Run
 FORMAT = 1
 SMOOTHED = 3  # evaluations averaged before a round counts as having reached something: one swing is no arrival
 DIGITS = 3
+LARGEST = 1e300  # no measure is beyond, nor a seed, and sums of them stay numbers
 
 
 @dataclass(frozen=True)
@@ -106,15 +108,19 @@ def save(kept: Kept, path: Path) -> None:
 
 def load(path: str | Path) -> Kept:
     try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        content = parsed(Path(path).read_bytes())
         known = content["format"]
-        runs = tuple(_unpacked(run) for run in content["runs"]) if known == FORMAT else ()
-        kept = Kept(str(content["title"]), tuple(map(str, content["columns"])), runs, dict(content["told"]))
+        if not (isinstance(content["title"], str) and _words(content["columns"]) and isinstance(content["told"], dict)):
+            raise ValueError("not what `save` writes")
+        runs = tuple(_unpacked(run) for run in _list(content["runs"])) if known == FORMAT else ()
+        if len({(run.method, run.seed) for run in runs}) < len(runs):
+            raise ValueError("a run is there twice")
+        kept = Kept(content["title"], tuple(content["columns"]), runs, content["told"])
     except OSError as error:
         raise AdafedError(f"{path} cannot be read: {error.strerror}") from None
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
         raise AdafedError(f"{path} holds no kept results; adafed reproduce NAME --keep FILE writes them") from None
-    if known != FORMAT:
+    if type(known) is not int or known != FORMAT:
         raise AdafedError(f"{path} is of format {known!r}; this version reads {FORMAT}")
     return kept
 
@@ -158,13 +164,36 @@ def _packed(run: KeptRun) -> dict[str, Any]:
 
 
 def _unpacked(content: Mapping[str, Any]) -> KeptRun:
-    values = {str(key): tuple(value) for key, value in content["evaluations"].items()}
-    run = KeptRun(**{**content, "at": tuple(content["at"]), "evaluations": values})
-    whole = all(isinstance(one, int) for one in (run.seed, run.rounds, *run.at)) and isinstance(run.method, str)
-    numbers = all(one is None or isinstance(one, int | float) for found in values.values() for one in found)
-    if not (whole and numbers and all(len(found) == len(run.at) for found in values.values())):
+    """What is not as `_packed` writes it is refused: a table made of it would be wrong, and nobody would see it."""
+    values = {key: tuple(_list(value)) for key, value in content["evaluations"].items()}
+    run = KeptRun(**{**content, "at": tuple(_list(content["at"])), "evaluations": values})
+    whole = (
+        all(type(one) is int and 0 <= one <= LARGEST for one in (run.seed, run.rounds, *run.at))
+        and isinstance(run.method, str)
+        and isinstance(run.personalised, bool)
+        and isinstance(run.settings, dict)
+        and all(a < b for a, b in pairwise((0, *run.at)))
+        and (run.at or (0,))[-1] <= run.rounds
+        and all(len(found) == len(run.at) for found in values.values())
+        and all(one is None or _is_number(one) for found in values.values() for one in found)
+    )
+    if not whole:
         raise ValueError("not what `_packed` writes")
     return run
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and abs(value) <= LARGEST
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise TypeError("not a list")
+    return value
+
+
+def _words(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, str) for one in value)
 
 
 # What they say

@@ -72,3 +72,6 @@ def test_private_keys_are_for_their_owner_and_never_overwritten(tmp_path: Path) 
     assert {(folder / name).stat().st_mode & 0o777 for name in ("server.key", "node0")} == {0o600}
     with pytest.raises(AdafedError, match="never overwritten"):
         make_certificates(folder)
+    (tmp_path / "open").mkdir(mode=0o777)
+    (tmp_path / "open").chmod(0o777)
+    assert make_certificates(tmp_path / "open", nodes=1).stat().st_mode & 0o777 == 0o700

@@ -44,3 +44,18 @@ def test_what_is_tuned_is_the_papers_grid(monkeypatch: pytest.MonkeyPatch) -> No
     assert grid == {"rule.gamma": (0.0, 0.01, 0.1, 1.0, 5.0, 10.0)}
     config, _, _ = tuning(Request("fashion", settings=['rule.hull="simplex"']), "AdaFed")  # FedAvg has no hull
     assert config.rule.options["hull"] == "simplex"
+
+
+def test_a_figure_without_runs_takes_nothing_that_is_asked_of_runs(tmp_path: Path) -> None:
+    for asked in (
+        {"profile": "paper"},
+        {"profile": "nonsense"},
+        {"rounds": 3},
+        {"seeds": [1]},
+        {"methods": ["AdaFed"]},
+    ):
+        with pytest.raises(AdafedError, match=r"--\w+ is .*; figure-hull is computed without runs, so leave it out"):
+            planned_for(Request("figure-hull", out=tmp_path, **asked))  # type: ignore[arg-type]
+    assert planned_for(Request("figure-hull", out=tmp_path)).runs == []
+    with pytest.raises(AdafedError, match="no profile 'nonsense'"):
+        planned_for(Request("figure-late", out=tmp_path, profile="nonsense"))

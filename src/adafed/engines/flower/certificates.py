@@ -35,6 +35,7 @@ def make_certificates(folder: str | Path, *, host: str = "127.0.0.1", nodes: int
         if root.exists() and any(root.iterdir()):
             raise AdafedError(f"{root} is there and not empty; keys are never overwritten, so name a new folder")
         root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        root.chmod(0o700)  # also one that was there, empty and open
         authority, key = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP384R1())
         signed = _certificate("adafed test authority", authority, "adafed test authority", authority, None)
         served = _certificate(host, key, "adafed test authority", authority, host)

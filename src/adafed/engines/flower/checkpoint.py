@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from adafed.rounds.records import RoundRecord
-from adafed.runs.checkpoints import Checkpoints
+from adafed.runs.checkpoints import Checkpoints, Unfit, any_state
 from adafed.server.row_files import RowStore
 from adafed.server.state import ServerState
 
@@ -19,7 +19,7 @@ class Keeper(Protocol):
 
     rows: RowStore  # where remembered updates go
 
-    def restored(self) -> ServerState | None: ...
+    def restored(self, unfit: Unfit = any_state) -> ServerState | None: ...
     def save(self, record: RoundRecord, state: ServerState) -> None: ...
 
 
@@ -30,8 +30,8 @@ class StateKeeper:
         self.rows = RowStore(path=Path(folder) / "memory.rows")
         self._checkpoints = Checkpoints(folder, store=self.rows)
 
-    def restored(self) -> ServerState | None:
-        return self._checkpoints.newest()
+    def restored(self, unfit: Unfit = any_state) -> ServerState | None:
+        return self._checkpoints.newest(unfit)
 
     def save(self, record: RoundRecord, state: ServerState) -> None:
         self._checkpoints.add(state)

@@ -118,7 +118,8 @@ def run_experiment(
     kept = RunDirectory.opened(directory, config, station.federation, grouped=1, engine="flower")
     try:
         half = ServerHalf.of(config, ids, kept.rows, station.model.length)
-        state = kept.restored() or half.first_state(station.initial, station.model.length)
+        first = half.first_state(station.initial, station.model.length)
+        state = kept.restored(lambda state: half.unfit(state, first)) or first
         log.info("rule %s, server rate %g, %s", half.server.rule, half.server.rate, half.server.optimizer)
         if state.round:
             log.info("going on after round %d", state.round)

@@ -20,6 +20,7 @@ from adafed.studies.compare import Run, planned
 
 # How the grids of the paper are called here.
 KEYS = {"lambda": "ditto.lambda", "eta_t": "rule.step"}
+USUAL_PROFILE = "laptop"
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Request:
     """What the command line asks for. `out` holds a folder for each study and profile."""
 
     name: str
-    profile: str = "laptop"
+    profile: str = USUAL_PROFILE
     methods: Sequence[str] | None = None
     seeds: Sequence[int] = ()
     rounds: int | None = None
@@ -85,6 +86,8 @@ def planned_for(request: Request) -> Plan:
         return Plan([_part(request, one.study(request.profile), one.printed)], request.root)
     drawing = figure(request.name)
     drawing.require()
+    if not drawing.sources:
+        _require_nothing(request)
     parts, missing = [], []
     for source in _panels_wanted(drawing, request.panels):
         study = source_study(source, request.profile)
@@ -95,6 +98,20 @@ def planned_for(request: Request) -> Plan:
     if drawing.sources and not parts:
         _part(request, source_study(drawing.sources[0], request.profile), None)  # says where to get the data
     return Plan(parts, request.root, drawing, tuple(missing))
+
+
+def _require_nothing(request: Request) -> None:
+    """A figure that is computed needs no runs, and what is asked of runs would be passed over in silence."""
+    asked = {
+        "--profile": None if request.profile == USUAL_PROFILE else request.profile,
+        "--method": ", ".join(request.methods or ()),
+        "--seeds": ", ".join(map(str, request.seeds)),
+        "--rounds": request.rounds,
+        "--gamma-sweep": "asked for" if request.sweep else None,
+    }
+    for option, value in asked.items():
+        if value:
+            raise AdafedError(f"{option} is {value}; {request.name} is computed without runs, so leave it out")
 
 
 def _panels_wanted(drawing: Figure, panels: Sequence[str]) -> Sequence[Source]:

@@ -8,7 +8,7 @@ costs no pass over the d numbers: it goes into the coefficients of the weighted 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -132,9 +132,9 @@ def guards_from(entries: Sequence[tuple[str, dict[str, Any]]]) -> tuple[Guard, .
 def resolved(guards: Sequence[Guard | str] | str) -> tuple[Guard, ...]:
     """Guards given as they are, or by name with the options at their defaults; "default" stands for the default ones,
     alone or in a list."""
-    if guards == DEFAULT:
+    if isinstance(guards, str) and guards == DEFAULT:
         return guards_from([(DEFAULT, {})])
-    if isinstance(guards, str | Guard):
+    if isinstance(guards, str | Guard) or not isinstance(guards, Iterable):
         raise AdafedError(f"guards is {guards!r}; give 'default', or a list of guards in the order they act in")
     found = []
     listed = (
