@@ -108,7 +108,9 @@ def _page(title: str, what: str, module: str, names: list[str]) -> str:
 
 
 def _home(module: str, name: str) -> str:
-    """Where a public name is defined: its documentation is read from there."""
+    """Where a public name is defined: its documentation is read from there, of Flower's without importing it."""
+    if module == "adafed.flower":
+        return f"adafed.engines.flower.{import_module(module)._WHERE[name]}.{name}"
     found = getattr(import_module(module), name)
     if inspect.isroutine(found) and hasattr(found, "__self__"):  # register is a method of the registry of rules
         return "adafed.registry.Registry.register"
