@@ -340,7 +340,7 @@ def _single(name: str, value: Any, kind: type[Real | Integral]) -> Any:
     if isinstance(value, torch.Tensor) and value.ndim == 0 and value.layout == torch.strided and not value.is_meta:
         value = value.item()
     if value is None or (isinstance(value, kind) and not isinstance(value, bool)):
-        if kind is Integral and value is not None and value > MOST_CLIENTS:
+        if kind is Integral and isinstance(value, Integral) and int(value) > MOST_CLIENTS:
             raise AdafedError(f"{name} is {value}; it must be at most {MOST_CLIENTS}")
         return value
     raise AdafedError(f"{name} is {value!r}; it must be {'a number' if kind is Real else 'a whole number'}, or None")
