@@ -38,6 +38,7 @@ DIGITS = {
     "cohort": {"fraction": 0.5},
     "local": {"epochs": 2, "batch_size": 16},
     "guards": {"use": []},
+    "memory": {"rounds": 0},
     "run": {"workers": 0},
 }
 IMAGES = {"data": {"name": "digits", "flat": False}, "local": {"epochs": 1, "lr": 0.05}, "rounds": 3}

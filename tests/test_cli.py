@@ -310,7 +310,21 @@ def test_tune_searches_the_grid_times_the_rates_on_validation(
     trials = [line for line in out.splitlines() if "rule.t=" in line and not line.startswith("--set")]
     assert len(trials) == 20  # five tilts times two rates times two momenta
     assert sum("◀" in line for line in trials) == 1
-    assert out.splitlines()[-1].startswith("--set rule.t=")
+    assert out.splitlines()[-1].startswith("--set rule.name=term  --set rule.t=")
+
+
+def test_tune_with_a_grid_of_ones_own(
+    experiment: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["tune", str(experiment), "--rule", "term", "--rates", "1", "-q", "-f", "csv", "--momenta", "0"]
+    assert called(monkeypatch, *arguments, "--grid", "t=0.5,3") == 0
+    printed = capsys.readouterr().out
+    assert "rule.t=0.5" in printed
+    assert "rule.t=3" in printed
+    assert "rule.t=2" not in printed
+    assert "--set rule.name=term  --set rule.t=" in printed
+    assert called(monkeypatch, *arguments, "--grid", "gamma=1") == 2
+    assert "--grid gamma=1: it must be OPTION=VALUES, and rule term has t" in capsys.readouterr().err
 
 
 def test_tune_with_two_objectives_marks_the_pareto_front(

@@ -49,7 +49,7 @@ def is_image(path: Path) -> bool:
     return path.read_bytes().startswith(start)
 
 
-@pytest.mark.parametrize("name", ["figure-rho", "figure-accuracy", "figure-norm", "figure-histogram"])
+@pytest.mark.parametrize("name", ["figure-rho", "figure-accuracy", "figure-norm", "figure-histogram", "figure-memory"])
 def test_figures_of_all_methods(name: str, panel: Panel, tmp_path: Path) -> None:
     panels = [panel] if name == "figure-histogram" else [panel, panel]
     paths = figure(name).save(panels, tmp_path)

@@ -31,6 +31,8 @@ from adafed.commands.shared import (
     seeds_from,
     workers_setting,
 )
+from adafed.errors import AdafedError
+from adafed.registry import options
 
 if TYPE_CHECKING:
     from adafed.config.sections import Config
@@ -56,6 +58,10 @@ Memories = Annotated[
     str | None,
     typer.Option(help="Values of memory.rounds to try, as in 0,10,all. Default: 0,all where clients are sampled."),
 ]
+Grid = Annotated[
+    list[str] | None,
+    typer.Option(metavar="OPTION=VALUES", help="Instead of the rule's own grid, as in gamma=2,10. Repeatable."),
+]
 Rungs = Annotated[
     str | None,
     typer.Option(metavar="ROUNDS", help="As in 30,100: all trials to round 30, a third on to 100, a third of it on."),
@@ -68,6 +74,7 @@ def tune(
     objective: Objective = Target.worst_10,
     trials: Annotated[int | None, typer.Option(min=1, help="Pick so many points by Optuna; default: all.")] = None,
     rungs: Rungs = None,
+    grid: Grid = None,
     rates: Rates = None,
     momenta: Momenta = None,
     memories: Memories = None,
@@ -94,7 +101,22 @@ def tune(
     config = study.config(None, None, [*own, *(settings or []), *workers_setting(workers)])
     where = out or Path("runs") / "-".join([study.name, *([profile] if profile else []), "tune"]) / config.rule.name
     search = _search(config, objective, rungs, rates, momenta, memories, jobs)
-    searched(config, where, search, different(seeds), trials=trials, quiet=quiet, form=form)
+    searched(config, where, search, different(seeds), grid=_grid(config, grid), trials=trials, quiet=quiet, form=form)
+
+
+def _grid(config: Config, given: list[str] | None) -> dict[str, tuple[float, ...]] | None:
+    """Options of the rule and their values; None where nothing is given."""
+    if not given:
+        return None
+    known, found = options(config.parts.rule), {}
+    for one in given:
+        option, equals, values = one.partition("=")
+        option = option.strip().removeprefix("rule.")
+        if not equals or option not in known:
+            names = ", ".join(known) or "no options"
+            raise AdafedError(f"--grid {one}: it must be OPTION=VALUES, and rule {config.rule.name} has {names}")
+        found[option] = tuple(numbers_from(values, f"--grid {option}", float))
+    return found
 
 
 class Search(NamedTuple):
@@ -238,4 +260,5 @@ def searched(
         )
     print_table(search_table(found, search.objective.value), form)
     for best in found.best:
-        console.print("  ".join(f"--set {key}={written(value)}" for key, value in best.choice.items()), style="bold")
+        chosen = {"rule.name": config.rule.name} | best.choice
+        console.print("  ".join(f"--set {key}={written(value)}" for key, value in chosen.items()), style="bold")

@@ -167,7 +167,8 @@ class GuardsSection(Section):
 class MemorySection(Section):
     """What the server remembers of clients that are not in the round."""
 
-    rounds: Annotated[int, Field(ge=0, le=2**53)] | Literal["all"] = 0  # the age up to which an update is shown; 0: off
+    # The age up to which an update is shown; 0: off; "auto": what the rule is best with, "all" or 0 (`Rule.everyone`).
+    rounds: Annotated[int, Field(ge=0, le=2**53)] | Literal["all", "auto"] = "auto"
     discount: Annotated[float, Field(gt=0, le=1)] = 1.0  # of a told loss and a sample count, for every round of age
     storage: Literal["float32", "bfloat16", "int8"] = "float32"
     most: Annotated[int, Field(ge=0)] = 0  # updates remembered at most, the oldest go first; 0: no limit
@@ -318,7 +319,7 @@ class Config(Section):
     def label(self) -> str:
         """How the method is called in a table when nobody named it."""
         words = [str(self.parts.rule), *(one.label for one in self.parts.client_rules)]
-        if self.memory.rounds:
+        if self.memory.rounds not in (0, "auto"):
             words.append("memory" if self.memory.rounds == "all" else f"memory of {self.memory.rounds} rounds")
         if self.server.optimizer.name != "sgd":
             words.append(self.server.optimizer.name)
@@ -363,6 +364,18 @@ def load_config(path: str | Path, settings: Iterable[str] = ()) -> Config:
     A study's own sections are left aside: what remains is the experiment that its methods change.
     """
     file = experiment_path(path)
+    content = {key: value for key, value in _read(path, file).items() if key not in STUDY_SECTIONS}
+    content.setdefault("name", file.stem)
+    return config_from(merged(content, parse_settings(settings)))
+
+
+def load_kept(folder: Path) -> Config:
+    """The configuration of a run directory. What did not exist when it was written was off."""
+    file = folder / "config.toml"
+    return config_from(merged({"name": file.stem, "memory": {"rounds": 0}}, _read(file, file)))
+
+
+def _read(path: str | Path, file: Path) -> dict[str, Any]:
     try:
         text = file.read_text(encoding="utf-8")
     except OSError as error:
@@ -370,12 +383,9 @@ def load_config(path: str | Path, settings: Iterable[str] = ()) -> Config:
     except UnicodeDecodeError:
         raise AdafedError(f"{path} is not text in UTF-8; a configuration is a TOML file") from None
     try:
-        content = tomllib.loads(text)
+        return tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # also a number of thousands of digits, and thousands of brackets
         raise AdafedError(f"{path} is not TOML: {error}") from None
-    content = {key: value for key, value in content.items() if key not in STUDY_SECTIONS}
-    content.setdefault("name", file.stem)
-    return config_from(merged(content, parse_settings(settings)))
 
 
 def config_from(content: Mapping[str, Any]) -> Config:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from adafed.config.sections import load_config
+from adafed.config.sections import load_kept
 from adafed.errors import AdafedError
 from adafed.metrics import CLIENT, METRICS, Evaluated, is_own, value
 from adafed.page.model import QUANTILES, Clients, Event, Rounds, Run
@@ -99,7 +99,7 @@ def _with_rows(run: Run, store: Columns, labels: Mapping[str, Any] | None, colum
 def _named(folder: Path, content: Mapping[str, Any]) -> tuple[str, bool, tuple[str, ...]]:
     """How the method is called, whether clients have models of their own, and what stood in the way of knowing."""
     try:
-        config = load_config(folder / "config.toml")
+        config = load_kept(folder)
     except AdafedError as error:  # a part of the user's own that is not here: the rows can be read all the same
         rule = content.get("rule")
         name = rule.get("name") if isinstance(rule, dict) else rule

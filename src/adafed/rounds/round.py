@@ -14,11 +14,12 @@ import numpy as np
 import torch
 
 from adafed.algebra.rows import Updates
+from adafed.algebra.stored import bytes_needed
 from adafed.client_rules.base import Ask, ClientRule, Orders, Plan, Setting, TellingReply, Tensors
 from adafed.config.sections import Config
 from adafed.errors import AdafedError, NoClientLeft
 from adafed.metrics import improvement
-from adafed.rounds.cohort import Cohort, Sampler
+from adafed.rounds.cohort import Cohort, Sampler, largest_cohort
 from adafed.rounds.plans import Ruled, broadcast, orders, ruled_by, summed, taken
 from adafed.rounds.records import Participant, RoundRecord
 from adafed.rounds.replies import ACCURACY, AFTER, LOSS, LOSSES, RUNNING, Reply
@@ -40,6 +41,17 @@ class Concluded(NamedTuple):
     state: ServerState
     record: RoundRecord
     outcome: Aggregate | None
+
+
+def _remembering(config: Config, clients: int, length: int, store: RowStore) -> Remember:
+    """Where "auto" remembers everyone it keeps as many updates as fit the budget, and none if that is just a cohort."""
+    section, cohort = config.memory, largest_cohort(config.cohort, clients)
+    if section.rounds != "auto":
+        return Remember(section.rounds, section.discount, section.most, store)
+    most = section.budget_mb * 2**20 // max(bytes_needed(length, store.storage), 1)
+    if not config.parts.rule.everyone or cohort == clients or most <= cohort:
+        return Remember(0, store=RowStore())
+    return Remember("all", section.discount, section.most or (most if most < clients else 0), store)
 
 
 RuleAsk = Callable[[ClientRule, Plan, Sequence[int], Mapping[str, torch.Tensor], ServerState], list[TellingReply]]
@@ -65,8 +77,8 @@ class ServerHalf:
     by_loss: bool = False  # whether the losses that clients tell decide who is drawn next
 
     @classmethod
-    def of(cls, config: Config, ids: Sequence[str], store: RowStore | None = None) -> ServerHalf:
-        """Of an experiment, with the clients called so; what is remembered of them lies in `store`."""
+    def of(cls, config: Config, ids: Sequence[str], store: RowStore | None = None, length: int = 0) -> ServerHalf:
+        """Of an experiment: the clients are called so, updates have that length, and remembered ones lie in `store`."""
         parts, section = config.parts, config.memory
         store = store or RowStore(section.storage, section.budget_mb * 2**20, sketch=section.sketch)
         ruled = ruled_by(parts.client_rules, Setting(len(ids), config.rounds, config.derived_seeds().sampling))
@@ -78,7 +90,7 @@ class ServerHalf:
             federation=len(ids),
             client_rules=ruled,
             guards=parts.guards,
-            remember=Remember(section.rounds, section.discount, section.most, store),
+            remember=_remembering(config, len(ids), length, store),
             by_loss=config.cohort.sampling in ("loss", "power-of-choice"),
         )
 

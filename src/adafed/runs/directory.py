@@ -29,7 +29,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import IO, Any
 
-from adafed.config.sections import Config, load_config
+from adafed.config.sections import Config, load_kept
 from adafed.data.base import Federation
 from adafed.data.labels import label_counts
 from adafed.errors import AdafedError
@@ -267,7 +267,7 @@ class RunDirectory:
         """Nothing may have changed that the bits depend on."""
         assert self.path is not None
         assert self._checkpoints is not None
-        require_same(self.path, load_config(self.path / "config.toml"), self.config)
+        require_same(self.path, load_kept(self.path), self.config)
         was, is_ = before["data"]["checksum"], now["data"]["checksum"]
         if was != is_:
             raise AdafedError(

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from adafed.config.sections import Config, load_config
+from adafed.config.sections import Config, load_kept
 from adafed.errors import AdafedError
 from adafed.metrics import CLIENT, METRICS, is_own, value
 from adafed.rounds.records import RoundRecord
@@ -45,7 +45,7 @@ def summarise(
     folder = Path(path)
     if not (folder / "config.toml").exists() or not (folder / "rounds.sqlite").exists():
         raise AdafedError(f"{path} is not a run directory: it has no config.toml and rounds.sqlite")
-    config = load_config(folder / "config.toml")
+    config = load_kept(folder)
     last, evaluated = evaluations(folder, part, until)
     late = [record for record in evaluated if record.round > (1 - LATE) * last] or evaluated[-1:]
     found = [metrics(record, part, columns) for record in late]

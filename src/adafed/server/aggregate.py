@@ -233,7 +233,9 @@ def _outcome(
         multipliers = np.full(count, np.nan)
         multipliers[kept] = left.multipliers
     if kept:
-        left = _looked_back(guards, left, Step(left.facts.clients, _shares(weights, rates, kept), norm, mean_norm))
+        left = _looked_back(
+            guards, left, Step(left.facts.clients, _shares(weights, rates, kept), rates[kept], norm, mean_norm)
+        )
     diagnostics = Diagnostics(
         norm=norm,
         mean_norm=mean_norm,

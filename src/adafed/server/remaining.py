@@ -44,6 +44,7 @@ class Remaining:
     bounded: dict[int, str] = field(default_factory=dict)
     warned: dict[int, str] = field(default_factory=dict)
     states: dict[str, Numbers] = field(default_factory=dict)
+    shown: Facts | None = None  # to the last guard, which changed nothing: the next one sees the same
 
     @classmethod
     def all_of(cls, facts: Facts) -> Remaining:
@@ -64,14 +65,16 @@ class Remaining:
         if isinstance(verdict, Verdict) and verdict.state is not None:
             states = states | {place: verdict.state}
         if _nothing(verdict, shown):  # as most rounds of most guards are
-            return self if states is self.states else replace(self, states=states)
+            return self if states is self.states and shown is self.shown else replace(self, states=states, shown=shown)
         _check(guard, shown, verdict)
         found = self._with_facts(verdict.facts, shown)._multiplied(verdict.multipliers)._mixed(verdict.mixing)
         bounded, warned = self._told(self.bounded, verdict.bounded), self._told(self.warned, verdict.warned)
-        return replace(found, bounded=bounded, warned=warned, states=states)._without(verdict.dropped)
+        return replace(found, bounded=bounded, warned=warned, states=states, shown=None)._without(verdict.dropped)
 
     def warning(self, found: Mapping[int, str], state: Numbers, place: str) -> Remaining:
         """With what a guard that looks back says of the step."""
+        if not found and state == self.states.get(place, {}):
+            return self
         return replace(self, warned=self._told(self.warned, found), states=self.states | {place: state})
 
     def _told(self, before: dict[int, str], found: Mapping[int, str]) -> dict[int, str]:
@@ -125,6 +128,8 @@ class Remaining:
 
     def _shown(self) -> Facts:
         """The facts of the clients alone, without remembered updates."""
+        if self.shown is not None:
+            return self.shown
         facts, count = self.facts, self.facts.count
         return replace(
             facts,
@@ -206,6 +211,7 @@ class Remaining:
             mixing=None if self.mixing is None else self.mixing[np.ix_(left, left)],
             dropped=self.dropped | reasons,
             bounded={k: why for k, why in self.bounded.items() if k not in reasons},
+            shown=None,
         )
 
 

@@ -63,6 +63,11 @@ class AdaFed(Rule):
         one_of("rule.hull", self.hull, ("affine", "simplex"))
 
     @property
+    def everyone(self) -> bool:
+        """The promise is for the clients it is shown. As printed it is shown the round's."""
+        return self.scale != "paper"
+
+    @property
     def needs(self) -> frozenset[Need]:
         return frozenset({"gram"} | ({"losses"} if self.gamma > 0 else set()))
 

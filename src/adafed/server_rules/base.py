@@ -128,6 +128,11 @@ class Rule(Named, ABC):
         """Whether the last updates of the clients of this round come back as well."""
         return False
 
+    @property
+    def everyone(self) -> bool:
+        """Whether it is best shown the whole federation: what `memory.rounds = "auto"` asks where clients are drawn."""
+        return False
+
     def initial_state(self) -> Numbers:
         return {}
 

@@ -20,7 +20,7 @@ from threading import current_thread, main_thread
 from safetensors import SafetensorError, safe_open
 
 from adafed.config.merging import merged, parse_settings
-from adafed.config.sections import Config, config_from, load_config
+from adafed.config.sections import Config, config_from, load_kept
 from adafed.config.studies import Study
 from adafed.engines.local.simulate import simulate
 from adafed.errors import AdafedError
@@ -128,7 +128,7 @@ def finished(run: Run) -> bool:
     last = last_round(run)
     if last == 0:
         return False
-    require_same(run.directory, load_config(run.directory / "config.toml"), run.config)
+    require_same(run.directory, load_kept(run.directory), run.config)
     if last > run.config.rounds:
         raise AdafedError(f"{run.directory} holds {last} rounds, more than the {run.config.rounds} asked for; "
                           "choose another directory")  # fmt: skip

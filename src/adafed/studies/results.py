@@ -14,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from adafed.config.sections import load_config
+from adafed.config.sections import load_kept
 from adafed.errors import AdafedError
 from adafed.files import full_disk_in_a_sentence, parsed, write_whole
 from adafed.metrics import CLIENT, METRICS, is_own, own_label
@@ -82,7 +82,7 @@ class Kept:
 
 def kept_run(method: str, directory: Path, part: str = "test", columns: Sequence[str] = ()) -> KeptRun | None:
     """From a run directory, with the user's own measures among `columns`; None where it has no evaluation yet."""
-    config = load_config(directory / "config.toml")
+    config = load_kept(directory)
     last, records = evaluations(directory, part)
     if not records:
         return None

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 
 from adafed.config.merging import parse_settings
-from adafed.config.sections import Config, load_config
+from adafed.config.sections import Config, load_kept
 from adafed.errors import AdafedError
 from adafed.report.tables import Row, Table, cells, column
 from adafed.runs.directory import require_same
@@ -73,7 +73,7 @@ class Bench:
         """Every choice trained for so many rounds; one that was begun goes on."""
         planned = [[self._run(choice, seed, rounds) for seed in self.seeds] for choice in choices]
         for run in (run for runs in planned for run in runs if (run.directory / "config.toml").exists()):
-            require_same(run.directory, load_config(run.directory / "config.toml"), run.config)
+            require_same(run.directory, load_kept(run.directory), run.config)
         # A run that went further in a search that was stopped is read as far as this rung.
         missing = [run for runs in planned for run in runs if last_round(run) <= rounds]
         run_all(missing, self.watch, jobs=self.jobs)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import adafed
 from adafed import Facts
-from adafed.server_rules.guards import GUARDS, LookingBack
+from adafed.server_rules.guards import GUARDS, LookingBack, Step
 
 SOLVES, ADDS = adafed.rule("adafed").needs, adafed.rule("fedavg").needs
 Rows = npt.NDArray[np.float64]
@@ -179,6 +179,50 @@ def test_what_a_rule_remembers_is_what_it_saw() -> None:
     np.testing.assert_allclose(state.vectors.numpy(), verdict.mixing @ rows, atol=1e-12)
 
 
+def test_who_has_opposed_lately_stays_bounded_when_the_others_agree_less() -> None:
+    guard, state = GUARDS.make("veto"), {}
+    assert isinstance(guard, LookingBack)
+    opposed = facts(np.vstack([cohort(), -cohort()[3]]))
+    apart = np.eye(10)
+    apart[9] = -0.1 * apart[:9].sum(axis=0) + apart[9]  # at odds with all, who have nothing in common
+    late = facts(apart)
+    assert guard.judge_with(late, SOLVES, state).mixing is None
+    for _ in range(6):
+        verdict = guard.judge_with(opposed, SOLVES, state)
+        state = json.loads(json.dumps(verdict.state))
+    assert state.keys() == {"9"}
+    assert guard.judge_with(late, SOLVES, state).bounded.keys() == {9}
+    for _ in range(25):
+        verdict = guard.judge_with(facts(cohort(10)), SOLVES, state)
+        assert verdict.mixing is None  # it goes along with them now
+        state = state if verdict.state is None else verdict.state
+    assert state == {}
+
+
+@pytest.mark.parametrize(("honest", "bounded"), [(True, False), (False, True)])
+def test_who_keeps_its_promises_may_oppose(honest: bool, bounded: bool) -> None:
+    """The step goes against the last client's update; an honest one's loss rises, a liar's falls."""
+    guard, state = GUARDS.make("veto"), {}
+    assert isinstance(guard, LookingBack)
+    rows, loss = np.vstack([cohort(), -cohort()[3]]), 1.0
+    for _ in range(8):
+        verdict = guard.judge_with(facts(rows, losses=[1.0] * 9 + [loss]), SOLVES, state)
+        assert verdict.state is not None
+        step = Step(tuple(map(str, range(10))), np.ones(10) / 10, np.array([1.0] * 9 + [-1.0]), 1.0, 1.0)
+        state, warned = guard.learned(step, json.loads(json.dumps(verdict.state)))
+        assert not warned
+        loss *= 1.1 if honest else 0.9
+    assert (verdict.mixing is not None) == bounded
+
+
+def test_a_client_that_never_opposed_is_not_kept_in_mind() -> None:
+    guard = GUARDS.make("veto")
+    assert isinstance(guard, LookingBack)
+    verdict = guard.judge_with(facts(np.vstack([cohort(), -cohort()[3]])), SOLVES, {})
+    assert verdict.state is not None
+    assert verdict.state.keys() == {"9"}
+
+
 # Multi-Krum
 
 
@@ -194,23 +238,3 @@ def test_colluders_are_dropped() -> None:
 )
 def test_it_drops_as_many_as_it_is_told(count: int, share: float, dropped: int) -> None:
     assert len(GUARDS.make("krum", share=share).judge(facts(cohort(count)), SOLVES).dropped) == dropped
-
-
-def test_who_has_opposed_lately_stays_bounded_when_the_others_agree_less() -> None:
-    guard, state = GUARDS.make("veto"), {}
-    assert isinstance(guard, LookingBack)
-    opposed = facts(np.vstack([cohort(), -cohort()[3]]))
-    apart = np.eye(10)
-    apart[9] = -0.1 * apart[:9].sum(axis=0) + apart[9]  # at odds with all, who have nothing in common
-    late = facts(apart)
-    assert guard.judge_with(late, SOLVES, state).mixing is None
-    for _ in range(6):
-        verdict = guard.judge_with(opposed, SOLVES, state)
-        state = json.loads(json.dumps(verdict.state))
-    assert state["opposed"].keys() == {"9"}
-    assert guard.judge_with(late, SOLVES, state).bounded.keys() == {9}
-    for _ in range(25):
-        verdict = guard.judge_with(facts(cohort(10)), SOLVES, state)
-        assert verdict.mixing is None  # it goes along with them now
-        state = state if verdict.state is None else verdict.state
-    assert state == {"opposed": {}}

@@ -66,12 +66,12 @@ def test_a_stall_says_who_holds_the_step() -> None:
     guard = GUARDS.make("stall")
     assert isinstance(guard, LookingBack)
     state: dict[str, Any] = {}
-    held = Step(("a", "b", "c"), np.array([0.1, 0.8, 0.1]), norm=0.01, mean_norm=1.0)
+    held = Step(("a", "b", "c"), np.array([0.1, 0.8, 0.1]), np.ones(3), norm=0.01, mean_norm=1.0)
     for k in range(1, 8):
         state, warned = guard.learned(held, state)
         assert bool(warned) == (k >= 5)
     assert warned == {1: "holds 80 % of a step that has been below 0.1 of the mean update for 7 rounds"}
-    state, warned = guard.learned(Step(("a",), np.ones(1), norm=0.5, mean_norm=1.0), state)
+    state, warned = guard.learned(Step(("a",), np.ones(1), np.ones(1), norm=0.5, mean_norm=1.0), state)
     assert state == {"rounds": 0}
     assert not warned
 
@@ -121,7 +121,7 @@ def test_the_state_goes_through_a_checkpoint() -> None:
     again = ServerState.unpacked(*state.packed())
     assert again.rule_state is not None
     assert again.rule_state.guards == out.state.guards
-    assert out.state.guards["3 lengths"]["medians"]
+    assert out.state.guards["4 lengths"]["medians"]
 
 
 def test_a_checkpoint_of_before_has_no_state_of_guards() -> None:

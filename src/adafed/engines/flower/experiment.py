@@ -102,7 +102,7 @@ def run_experiment(
     sampler = Sampler(config.cohort, ids, sizes, config.derived_seeds().sampling)
     kept = RunDirectory.opened(directory, config, station.federation, grouped=1, engine="flower")
     try:
-        half = ServerHalf.of(config, ids, kept.rows)
+        half = ServerHalf.of(config, ids, kept.rows, station.model.length)
         first = half.first_state(station.initial, station.model.length)
         state = kept.restored(lambda state: half.unfit(state, first)) or first
         log.info("rule %s, server rate %g, %s", half.server.rule, half.server.rate, half.server.optimizer)

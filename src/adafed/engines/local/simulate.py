@@ -52,7 +52,7 @@ class Simulation:
         sampler = Sampler(config.cohort, ids, sizes, config.derived_seeds().sampling)
         self.directory = RunDirectory.opened(directory, config, self.federation, grouped=self.station.group)
         try:
-            half = ServerHalf.of(config, ids, self.directory.rows)
+            half = ServerHalf.of(config, ids, self.directory.rows, self.station.model.length)
             first = half.first_state(self.station.initial, self.station.model.length)
             state = self.directory.restored(lambda state: half.unfit(state, first)) or first
             self.engine = LocalEngine(

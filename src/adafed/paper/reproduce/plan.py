@@ -94,7 +94,7 @@ def planned_for(request: Request) -> Plan:
         if drawing.sources[1:] and not request.download and not here(study):
             missing.append(f"{study.config().data.name} is not here: {request.name} is drawn without it")
             continue
-        parts.append(_part(request, study, None))
+        parts.append(_part(replace(request, profile=source.profile or request.profile), study, None))
     if drawing.sources and not parts:
         _part(request, source_study(drawing.sources[0], request.profile), None)  # says where to get the data
     return Plan(parts, request.root, drawing, tuple(missing))

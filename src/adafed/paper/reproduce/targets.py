@@ -91,7 +91,7 @@ def chosen(study: Study, methods: Sequence[str] | None) -> Study:
 def source_study(source: Source, profile: str | None) -> Study:
     """The study a figure's panel is drawn from; the paper's own length is for the paper's profile alone."""
     variant = source.paper if source.paper and profile == "paper" else source.variant
-    study = load_study(packaged(source.experiment), profile, variant)
+    study = load_study(packaged(source.experiment), source.profile or profile, variant)
     return chosen(study, source.methods)
 
 

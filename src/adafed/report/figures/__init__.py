@@ -14,13 +14,15 @@ from adafed.registry import unknown_name
 
 @dataclass(frozen=True)
 class Source:
-    """Runs of one experiment: of its table, or of a variant of it; `paper` is the variant in the paper's own length."""
+    """Runs of one experiment: of its table, or of a variant of it; `paper` is the variant in the paper's own length,
+    and `profile` the only one that has its methods."""
 
     experiment: str
     title: str
     variant: str | None = None
     paper: str | None = None
     methods: tuple[str, ...] = ()
+    profile: str | None = None
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,8 @@ _ADAFED = tuple(Source(one.experiment, one.title, methods=("AdaFed", "AdaFed as 
 _NORM = tuple(Source(one.experiment, one.title, variant="norm") for one in _CIFAR)
 _CURVES = (Source("cifar10-1", "CIFAR-10, set-up 1", paper="curves"), _CIFAR[1])
 
+_WITH_AND_WITHOUT = ("FedAvg", "FedFV", "AdaFed, no memory", "AdaFed, memory")
+
 FIGURES: dict[str, Figure] = {
     figure.name: figure
     for figure in (
@@ -76,6 +80,12 @@ FIGURES: dict[str, Figure] = {
             "accuracies of FEMNIST's clients (figure L)",
             "histogram.draw",
             (Source("femnist-original", "FEMNIST-original", variant="histogram"),),
+        ),
+        Figure(
+            "figure-memory",
+            "mean and worst 5 % by round, with and without a memory of the federation, which the paper has not",
+            "curves.worst_and_mean",
+            (Source("cifar10-1", "CIFAR-10, set-up 1", methods=_WITH_AND_WITHOUT, profile="federation"),),
         ),
         Figure(
             "figure-late",

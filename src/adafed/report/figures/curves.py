@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from adafed.config.sections import load_config
+from adafed.config.sections import load_kept
 from adafed.errors import AdafedError
 from adafed.report.figures import Panel
 from adafed.report.figures.style import COLOURS, PAGE, Vector, look, smooth, spaced
@@ -28,6 +28,13 @@ def rho(panels: Sequence[Panel]) -> Figure:
 
 def accuracy(panels: Sequence[Panel]) -> Figure:
     return _lines(panels, _accuracy, "mean test accuracy, %", smoothed=False)
+
+
+def worst_and_mean(panels: Sequence[Panel]) -> Figure:
+    """The mean of all clients and of the worst twentieth, side by side."""
+    twice = [Panel(f"{panel.title}: {what}", panel.runs) for panel in panels for what in ("mean", "worst 5 %")]
+    reads = [read for _ in panels for read in (_accuracy, _worst)]
+    return _lines(twice, reads, "test accuracy, %", smoothed=True)
 
 
 def losses(panels: Sequence[Panel]) -> Figure:
@@ -93,14 +100,16 @@ def norms(panels: Sequence[Panel]) -> Figure:
 AT_LEAST = 10  # values a moving mean is taken over, where a curve has twice as many
 
 
-def _lines(panels: Sequence[Panel], read: Read, label: str, *, smoothed: bool) -> Figure:
+def _lines(panels: Sequence[Panel], read: Read | Sequence[Read], label: str, *, smoothed: bool) -> Figure:
+    """`read` is what each panel shows, or one thing that all show."""
+    reads = [read] * len(panels) if callable(read) else read
     figure = Figure(figsize=(PAGE, 3.0), layout="constrained")
     methods = list(dict.fromkeys(method for panel in panels for method in panel.runs))
     looks = look(methods)
     shown = {}
-    for axes, panel in zip(_axes(figure, len(panels)), panels, strict=True):
+    for axes, panel, one in zip(_axes(figure, len(panels)), panels, reads, strict=True):
         for method, directories in panel.runs.items():
-            rounds, values = _averaged(directories, read)
+            rounds, values = _averaged(directories, one)
             if not len(rounds):
                 continue
             values = smooth(values, min(0.5, max(0.05, AT_LEAST / len(values)))) if smoothed else values
@@ -125,7 +134,7 @@ def _lines(panels: Sequence[Panel], read: Read, label: str, *, smoothed: bool) -
 def _named(method: str, panels: Sequence[Panel]) -> str:
     """A method that serves every client its own model says so: it is no rival of the others."""
     directories = [directory for panel in panels for directory in panel.runs.get(method, [])]
-    personal = any(load_config(directory / "config.toml").personalised for directory in directories)
+    personal = any(load_kept(directory).personalised for directory in directories)
     return f"{method} (own models)" if personal else method
 
 
@@ -160,6 +169,14 @@ def _accuracy(directory: Path) -> tuple[Vector, Vector]:
         return None if evaluation is None else 100.0 * evaluation.fairness.mean
 
     return _series(directory, mean, evaluated=True)
+
+
+def _worst(directory: Path) -> tuple[Vector, Vector]:
+    def worst(record: RoundRecord) -> float | None:
+        evaluation = record.evaluation()
+        return None if evaluation is None else 100.0 * evaluation.fairness.worst_5
+
+    return _series(directory, worst, evaluated=True)
 
 
 def _series(

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from adafed.config.sections import load_config
+from adafed.config.sections import load_kept
 from adafed.errors import AdafedError
 from adafed.report.figures import Panel
 from adafed.report.figures.style import COLOURS, PAGE, Vector, spaced
@@ -41,7 +41,7 @@ def draw(panels: Sequence[Panel]) -> Figure:
 
 
 def _newcomer(directory: Path) -> tuple[str, int]:
-    join = load_config(directory / "config.toml").cohort.join
+    join = load_kept(directory).cohort.join
     if len(join) != 1:
         raise AdafedError(f"{directory}: cohort.join names {len(join)} clients; this figure is about one")
     return next(iter(join.items()))

@@ -73,11 +73,12 @@ class Guard(Named, ABC):
 @dataclass(frozen=True)
 class Step:
     """What came of a round, for guards that look back: the clients that were left, in the order of the facts, with the
-    share of the direction that each holds (y_k g_k . d / ||d||^2, which add up to 1), ||d|| and the length of the mean
-    update."""
+    share of the direction that each holds (y_k g_k . d / ||d||^2, which add up to 1), their rates g_k . d, ||d|| and
+    the length of the mean update."""
 
     clients: tuple[str, ...]
     shares: Vector
+    rates: Vector
     norm: float
     mean_norm: float
 
@@ -101,16 +102,8 @@ class LookingBack(Guard):
 
 GUARDS: Registry[type[Guard]] = Registry("guard", base=Guard, name_key="guards.use")
 DEFAULT = "default"
-DEFAULT_GUARDS = (
-    "losses",
-    "claims",
-    "sizes",
-    "lengths",
-    "copies",
-    "veto",
-    "history",
-    "stall",
-)  # what `"default"` stands for
+# What `"default"` stands for. The veto looks at losses as they were reported, so it comes first.
+DEFAULT_GUARDS = ("veto", "losses", "claims", "sizes", "lengths", "copies", "history", "stall")
 
 
 def guards_from(entries: Sequence[tuple[str, dict[str, Any]]]) -> tuple[Guard, ...]:

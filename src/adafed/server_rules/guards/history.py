@@ -39,24 +39,29 @@ class LossHistory(LookingBack):
         """The state has for each client its first loss and length and its last loss."""
         if facts.losses is None:
             return Verdict(facts)
-        losses, norms, seen = np.abs(facts.losses), facts.need_norms(), dict(state.get("seen", {}))
-        known = [k for k, client in enumerate(facts.clients) if client in seen and losses[k] > 0 and norms[k] > 0]
+        losses, norms = np.abs(facts.losses), facts.need_norms()
+        seen = dict(state.get("seen", {}))
+        both = zip(facts.clients, losses.tolist(), norms.tolist(), strict=True)
+        told = [(k, seen.pop(client, None), client, loss, length) for k, (client, loss, length) in enumerate(both)]
+        told = [one for one in told if one[3] > 0.0 and one[4] > 0.0]
+        for _, before, client, loss, length in told:
+            first_loss, first_length = before[:2] if before else (loss, length)
+            seen[client] = [first_loss, first_length, loss]
+        if len(seen) > MOST_CLIENTS:
+            seen = dict(list(seen.items())[-MOST_CLIENTS:])
+        known = [(k, *before, loss, length) for k, before, _, loss, length in told if before]
+        return Verdict(facts, warned=self._warnings(known) if known else {}, state={"seen": seen})
+
+    def _warnings(self, known: list[tuple[int, float, float, float, float, float]]) -> dict[int, str]:
+        """Of place, first loss and length, last loss, and loss and length now."""
+        _, first, length, last, losses, norms = np.array(known).T
+        rise, shrunk = losses / last, norms / length
+        jumped = rise > self.jump * max(1.0, median(rise))
+        stuck = (losses > self.stays * first) & (shrunk < self.shrinks * min(1.0, median(shrunk)))
         warned: dict[int, str] = {}
-        if known:
-            first, length, last = np.array([seen[facts.clients[k]] for k in known]).T
-            rise, rest = losses[known] / last, losses[known] / first
-            shrunk = norms[known] / length
-            jumped = rise > self.jump * max(1.0, median(rise))
-            stuck = (rest > self.stays) & (shrunk < self.shrinks * min(1.0, median(shrunk)))
-            for i, k in enumerate(known):
-                if jumped[i]:
-                    warned[k] = f"loss {losses[k]:.3g} is {rise[i]:.3g} times its last one"
-                elif stuck[i]:
-                    warned[k] = f"loss {losses[k]:.3g} stays high while the update has shrunk to {shrunk[i]:.2g}"
-        for k, client in enumerate(facts.clients):
-            if losses[k] > 0 and norms[k] > 0:
-                before = seen.pop(client, None)
-                first_loss, first_length = before[:2] if before else (float(losses[k]), float(norms[k]))
-                seen[client] = [first_loss, first_length, float(losses[k])]
-        kept = dict(list(seen.items())[-MOST_CLIENTS:])
-        return Verdict(facts, warned=warned, state={"seen": kept})
+        for i in np.flatnonzero(jumped | stuck).tolist():
+            what = f"is {rise[i]:.3g} times its last one"
+            if not jumped[i]:
+                what = f"stays high while the update has shrunk to {shrunk[i]:.2g}"
+            warned[known[i][0]] = f"loss {losses[i]:.3g} {what}"
+        return warned

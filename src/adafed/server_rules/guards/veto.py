@@ -9,6 +9,10 @@ them is what every client does, and nothing is bounded.
 A client that has opposed the others in most of the rounds it took part in lately stays bounded while it points against
 them at all: late in training the others agree less, and a liar would get its veto back.
 
+An honest client may oppose all others too: one that alone has a class. It is told from a liar by what comes of it. A
+step along its update makes its loss fall, a step against it makes it rise; for an update turned round it is the other
+way. Who keeps this promise, round after round, is left alone.
+
 Why it is enough: where the others' updates have g . a >= ||a||^2 / 2, so has every vector of the hull of them and the
 bounded one. A rule that takes one of these goes half as far along a, whatever the one client sends. Its loss counts as
 the others' median at most, or gamma would give the veto back.
@@ -24,12 +28,13 @@ import numpy.typing as npt
 
 from adafed.registry import at_least
 from adafed.server_rules.base import Facts, Need, Numbers
-from adafed.server_rules.guards.base import GUARDS, LookingBack, Verdict, median
+from adafed.server_rules.guards.base import GUARDS, LookingBack, Step, Verdict, median
 
 Flags = npt.NDArray[np.bool_]
 FEWEST = 4  # clients among whom three can agree against one
 RECENT = 0.2  # the weight of the newest round in a client's score
 FORGOTTEN = 0.01  # a score that is not worth keeping
+LONGEST = 2.5  # medians: longer updates of the others count as this in their mean
 
 
 @GUARDS.register("veto")
@@ -43,6 +48,7 @@ class BoundedVeto(LookingBack):
     left: float = 1.0  # how far it goes along with their mean, at least, of the mean itself
     length: float = 0.5  # of the others' median that its own part may have
     lately: float = 0.5  # share of its last rounds in which a client must have opposed to stay bounded
+    kept: float = 0.5  # promises kept less promises broken, of its last rounds, from which on it is left alone
 
     def __post_init__(self) -> None:
         at_least("veto.opposed", self.opposed, 0.0, most=1.0)
@@ -52,19 +58,21 @@ class BoundedVeto(LookingBack):
         at_least("veto.left", self.left, 0.0, most=1.0)
         at_least("veto.length", self.length, 0.0, strictly=True)
         at_least("veto.lately", self.lately, 0.0, strictly=True)
+        at_least("veto.kept", self.kept, 0.0, strictly=True)
 
     @property
     def needs(self) -> frozenset[Need]:
         return frozenset({"gram"})
 
     def judge_with(self, facts: Facts, needs: frozenset[Need], state: Numbers) -> Verdict:
-        """The state has a score for each client that has opposed the others lately."""
+        """The state has an entry for each client that has opposed the others lately: how often it did, how well it
+        kept its promises, and its last loss and rate."""
         gram, norms, count = facts.need_gram(), facts.need_norms(), facts.count
         if count < FEWEST or not norms.all():
             return Verdict(facts)
         cosines = gram / norms / norms[:, None]
         along = cosines.sum(axis=1) - 1.0  # with the sum of the others, all of length one
-        if not state.get("opposed") and not (along < 0.0).any():
+        if not state and not (along < 0.0).any():
             return Verdict(facts)
         others = np.sqrt(np.maximum(cosines.sum() - 2.0 * along - 1.0, 0.0))
         opposing = (
@@ -74,28 +82,27 @@ class BoundedVeto(LookingBack):
         )
         if "gram" not in needs:
             opposing &= norms > self.longer * median(norms)
-        scores, lately = self._scores(facts.clients, opposing, state)
-        opposing |= lately & (along < 0.0)
+        state = _looked_at(facts, opposing, state)
+        for k, one in ((k, state[client]) for k, client in enumerate(facts.clients) if client in state):
+            lately = one["opposed"] >= self.lately and along[k] < 0.0
+            opposing[k] = (opposing[k] or lately) and one["kept"] < self.kept
         if not opposing.any() or 2 * opposing.sum() >= count:
-            return Verdict(facts, state=scores)
-        return replace(self._bounded(facts, opposing), state=scores)
+            return Verdict(facts, state=state)
+        return replace(self._bounded(facts, opposing), state=state)
 
-    def _scores(self, clients: tuple[str, ...], opposing: Flags, state: Numbers) -> tuple[Numbers, Flags]:
-        scores = dict(state.get("opposed", {}))
-        for client, opposes in zip(clients, opposing.tolist(), strict=True):
-            if opposes or client in scores:
-                scores[client] = (1.0 - RECENT) * scores.get(client, 0.0) + RECENT * opposes
-        lately = np.array([scores.get(client, 0.0) >= self.lately for client in clients])
-        return {"opposed": {client: score for client, score in scores.items() if score > FORGOTTEN}}, lately
+    def learned(self, step: Step, state: Numbers) -> tuple[Numbers, dict[int, str]]:
+        rates = dict(zip(step.clients, step.rates.tolist(), strict=True))
+        return {client: one | {"rate": rates.get(client, 0.0)} for client, one in state.items()}, {}
 
     def _bounded(self, facts: Facts, opposing: Flags) -> Verdict:
         gram, norms, count = facts.need_gram(), facts.need_norms(), facts.count
-        mean = ~opposing / (count - opposing.sum())
+        usual = median(norms[~opposing])
+        mean = np.where(opposing, 0.0, np.minimum(1.0, LONGEST * usual / norms)) / (count - opposing.sum())
         step = gram @ mean
         squared = float(mean @ step)
         if squared <= 0.0:
             return Verdict(facts)
-        mixing, bounded, usual = np.eye(count), {}, median(norms[~opposing])
+        mixing, bounded = np.eye(count), {}
         losses = None if facts.losses is None else facts.losses.copy()
         for k in np.flatnonzero(opposing).tolist():
             part = float(step[k]) / squared
@@ -105,3 +112,21 @@ class BoundedVeto(LookingBack):
                 losses[k] = min(losses[k], median(losses[~opposing]))
             bounded[k] = f"opposes the others, {part:.2g} along their mean: counts as {self.left:g}"
         return Verdict(replace(facts, losses=losses), mixing=mixing, bounded=bounded)
+
+
+def _looked_at(facts: Facts, opposing: Flags, state: Numbers) -> Numbers:
+    """The state with this round's: who opposed, and whose loss went the way the last step had let expect."""
+    found = dict(state)
+    for k, client in enumerate(facts.clients):
+        if not opposing[k] and client not in found:
+            continue
+        one = found.pop(client, {"opposed": 0.0, "kept": 0.0, "loss": None, "rate": 0.0})
+        opposed = (1.0 - RECENT) * one["opposed"] + RECENT * bool(opposing[k])
+        loss = None if facts.losses is None else float(facts.losses[k])
+        promise = 0.0
+        if loss is not None and one["loss"] is not None:
+            promise = -float(np.sign(loss - one["loss"]) * np.sign(one["rate"]))
+        if opposed > FORGOTTEN:
+            kept = (1.0 - RECENT) * one["kept"] + RECENT * promise
+            found[client] = {"opposed": opposed, "kept": kept, "loss": loss, "rate": 0.0}
+    return found

@@ -1,0 +1,52 @@
+"""What `memory.rounds = "auto"` comes to."""
+
+from typing import Any
+
+import pytest
+
+from adafed.config.sections import config_from, load_kept
+from adafed.rounds.round import ServerHalf
+
+TEN = [str(k) for k in range(10)]
+
+
+def remembered(length: int = 1000, **sections: Any) -> tuple[Any, int]:
+    found = ServerHalf.of(config_from({"cohort": {"count": 3}} | sections), TEN, length=length).remember
+    return found.rounds, found.most
+
+
+def test_adafed_is_shown_everyone_where_clients_are_drawn() -> None:
+    assert remembered() == ("all", 0)
+    assert remembered(cohort={"fraction": 0.5}) == ("all", 0)
+
+
+@pytest.mark.parametrize("rule", ["fedavg", "term", "fedfv", {"name": "adafed", "preset": "paper"}])
+def test_other_rules_and_the_method_as_printed_see_the_round(rule: Any) -> None:
+    assert remembered(rule=rule) == (0, 0)
+
+
+@pytest.mark.parametrize("cohort", [{}, {"fraction": 1.0}, {"count": 10}])
+def test_it_is_off_where_everyone_takes_part(cohort: dict[str, Any]) -> None:
+    assert remembered(cohort=cohort) == (0, 0)
+
+
+def test_it_keeps_what_fits_the_budget_and_is_off_where_that_is_a_cohort() -> None:
+    million = 2**20 // 4
+    assert remembered(million, memory={"budget_mb": 10}) == ("all", 0)
+    assert remembered(million, memory={"budget_mb": 9}) == ("all", 9)
+    assert remembered(million, memory={"budget_mb": 9, "storage": "int8"}) == ("all", 0)
+    assert remembered(million, memory={"budget_mb": 3}) == (0, 0)
+    assert remembered(million, memory={"budget_mb": 9, "most": 5}) == ("all", 5)
+
+
+def test_what_is_said_is_done() -> None:
+    assert remembered(memory={"rounds": 0}) == (0, 0)
+    assert remembered(memory={"rounds": 7}) == (7, 0)
+    assert remembered(2**30, rule="fedavg", cohort={}, memory={"rounds": "all"}) == ("all", 0)
+
+
+def test_a_run_from_before_there_was_a_memory_has_none(tmp_path: Any) -> None:
+    (tmp_path / "config.toml").write_text("rounds = 3\n[cohort]\ncount = 3\n")
+    assert load_kept(tmp_path).memory.rounds == 0
+    (tmp_path / "config.toml").write_text('rounds = 3\n[memory]\nrounds = "auto"\n')
+    assert load_kept(tmp_path).memory.rounds == "auto"
