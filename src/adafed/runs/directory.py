@@ -250,7 +250,7 @@ class RunDirectory:
         """What was measured because a round was the run's last, where the run is prolonged past it."""
         assert self.path is not None
         assert self.store is not None
-        if not (self.path / "config.toml").exists() or load_config(self.path / "config.toml").rounds != round:
+        if not (self.path / "config.toml").exists() or load_kept(self.path).rounds != round:
             return
         asked, parts = self.config.evaluation, self.config.parts
         needs = parts.rule.needs.union(*(guard.needs for guard in parts.guards))
