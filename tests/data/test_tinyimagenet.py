@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import struct
+import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import published
@@ -61,3 +64,30 @@ def test_missing_set_says_where_to_get_it_and_where_to_put_it(tmp_path: Path) ->
     with pytest.raises(AdafedError, match=r"cs231n.stanford.edu") as caught:
         tinyimagenet.load(tmp_path)
     assert str(tmp_path / "tiny-imagenet-200") in str(caught.value)
+
+
+def _png(width: int, height: int) -> bytes:
+    def chunk(kind: bytes, body: bytes) -> bytes:
+        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return (
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(bytes(10**6))) + chunk(b"IEND", b"")
+    )
+
+
+@pytest.mark.parametrize(("width", "height"), [(100_000, 100_000), (12_000, 12_000), (8_000, 8_000), (2**31 - 1, 1)])
+def test_a_picture_out_of_all_proportion_is_not_decoded(width: int, height: int, tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(_png(width, height))
+
+    def decoded(_: object) -> Any:
+        raise AssertionError("it was decoded")
+
+    with pytest.raises(AdafedError, match=r"more than any picture|truncated or corrupt"):
+        tinyimagenet.read_image(tmp_path / "a.png", decoded)
+
+
+def test_what_another_program_would_interpret_is_not_opened(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 64 64\n%%EndComments\nshowpage\n")
+    with pytest.raises(AdafedError, match="does not decode as an image"):
+        tinyimagenet.read_image(tmp_path / "a.png", np.asarray)

@@ -84,7 +84,7 @@ WRONG_CELLS = [
 ]
 
 
-@pytest.mark.parametrize(("table", "column", "value"), WRONG_CELLS, ids=str)
+@pytest.mark.parametrize(("table", "column", "value"), WRONG_CELLS, ids=range(len(WRONG_CELLS)))
 def test_a_cell_that_no_run_writes_is_told(table: str, column: str, value: object, tmp_path: Path) -> None:
     from adafed.page.reading import read_run
     from adafed.runs.summary import summarise
@@ -93,9 +93,7 @@ def test_a_cell_that_no_run_writes_is_told(table: str, column: str, value: objec
     list(adafed.simulate(config, directory=tmp_path / "run"))
     db = sqlite3.connect(tmp_path / "run" / "rounds.sqlite")
     with db:
-        one = (
-            "" if table == "rounds" else " AND client = '3'" + (" AND part = 'test'" if table == "evaluations" else "")
-        )
+        one = {"rounds": "", "participants": " AND client = '3'", "evaluations": " AND client = '3' AND part = 'test'"}
         db.execute(f"UPDATE {table} SET {column} = ? WHERE round = 2{one[table]}", (value,))
     db.close()
     with pytest.raises(AdafedError, match="is damaged"):

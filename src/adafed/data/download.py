@@ -142,11 +142,8 @@ def _progress(remote: Remote, show: bool) -> Iterator[_Progress]:
 
 def unpack(archive: Path, folder: str) -> Path:
     """The archive's top folder, beside the archive; it appears whole or, if the run is killed, not at all."""
-    import lzma
-    import struct
     import tarfile
     import zipfile
-    import zlib
 
     target = archive.parent / folder
     scratch = archive.parent / f".{folder}.unpacking-{os.getpid()}"
@@ -172,10 +169,9 @@ def unpack(archive: Path, folder: str) -> Path:
         inner = scratch / folder
         # CINIC-10's archive holds its three folders bare; the others hold one folder of the expected name.
         os.replace(inner if inner.is_dir() else scratch, target)
-    except (
-        tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError, struct.error,
-        UnicodeError,
-    ) as error:  # fmt: skip
+    except AdafedError:
+        raise
+    except Exception as error:  # the two libraries say many things of a broken archive
         if target.is_dir():  # another process was faster
             return target
         reason = str(error).rstrip(".").replace("\n", " ")

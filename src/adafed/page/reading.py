@@ -67,7 +67,7 @@ def read_run(folder: Path, method: str | None = None, columns: Sequence[str] = (
     store = Columns(folder / "rounds.sqlite")
     try:
         return _with_rows(run, store, _labels(folder), columns)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError) as error:
         if isinstance(error, AdafedError):
             raise
         raise AdafedError(f"{store.path} is damaged: a row holds what no run writes") from None
@@ -121,7 +121,10 @@ def _labels(folder: Path) -> dict[str, Any] | None:
     try:
         found = json.loads((folder / LABELS).read_text(encoding="utf-8"))
         labels = found["labels"]
-        whole = isinstance(labels, dict) and all(isinstance(one, dict) for one in labels.values())
+        whole = isinstance(labels, dict) and all(
+            isinstance(one, dict) and all(type(count) is int and 0 <= count < 2**53 for count in one.values())
+            for one in labels.values()
+        )
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
     return labels if whole else None

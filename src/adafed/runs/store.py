@@ -150,6 +150,8 @@ class Store:
         except sqlite3.Error as error:
             advice = "free some space and resume" if "full" in str(error) else "the file may be damaged"
             raise AdafedError(f"{self.path}: {error}; {advice}") from None
+        except UnicodeDecodeError:  # SQLite quotes what it cannot read
+            raise AdafedError(f"{self.path}: its tables cannot be read; the file may be damaged") from None
 
 
 def _readable(path: Path) -> sqlite3.Connection:

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from adafed.config.sections import Config
 from adafed.errors import AdafedError
-from adafed.files import write_whole
+from adafed.files import parsed, write_whole
 from adafed.rounds.records import RoundRecord
 from adafed.runs.summary import metrics
 
@@ -133,7 +133,7 @@ class MLflow:
     def _known(self, address: str, directory: Path | None) -> str | None:
         """The run that a run directory has begun there already."""
         try:
-            told = json.loads(((directory or Path()) / REMEMBERED).read_text())["mlflow"] if directory else {}
+            told = parsed((directory / REMEMBERED).read_bytes())["mlflow"] if directory else {}
             return str(told["run"]) if told.get("address") == address else None
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None

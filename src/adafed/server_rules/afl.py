@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from adafed.algebra.simplex import project_to_simplex
+from adafed.errors import AdafedError
 from adafed.registry import at_least
-from adafed.server_rules.base import Answer, Facts, Need, Numbers, Rule, Vector, client_key, register
+from adafed.server_rules.base import MOST_CLIENTS, Answer, Facts, Need, Numbers, Rule, Vector, client_key, register
 
 LARGEST_GAIN = 1e300
 
@@ -25,6 +26,9 @@ class AFL(Rule):
     cohort's entries get a gradient before the projection. lambda starts uniform over the federation, whose size is
     `federation` among the facts, or the number of clients seen so far. A newcomer who makes the federation grow to N
     clients enters with 1/N, taken from the others in proportion.
+
+    Attributes:
+        step: How far lambda ascends along the losses in a round (lambda_lr of the method).
     """
 
     summary = "worst-case mixture of the clients, by projected ascent"
@@ -58,7 +62,10 @@ class Shares:
 
     @classmethod
     def of(cls, state: Numbers) -> Shares:
-        return cls(dict(state["shares"]), int(state["unseen"]), float(state["each"]))
+        unseen = int(state["unseen"])
+        if not 0 <= unseen <= MOST_CLIENTS:
+            raise AdafedError(f"state says that {unseen} clients are unseen; pass the state of the last round, or none")
+        return cls(dict(state["shares"]), unseen, float(state["each"]))
 
     def numbers(self) -> Numbers:
         return {"shares": self.held, "unseen": self.unseen, "each": self.each}

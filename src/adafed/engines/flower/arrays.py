@@ -17,6 +17,7 @@ from flwr.app import Array, ArrayRecord
 from adafed.errors import AdafedError
 from adafed.server.state_dicts import STATISTICS
 
+HEADER = 2**14  # bytes before the numbers; numpy itself takes no longer ones
 FLOATS = ("float32", "float64", "float16")
 
 
@@ -31,6 +32,17 @@ class NamedArray:
     @property
     def count(self) -> int:
         return int(np.prod(self.shape, dtype=np.int64))
+
+
+def numbers_in(array: Array, size: int) -> npt.NDArray[Any] | str:
+    """What a stranger's array of so many bytes holds, or what is wrong with it. Its header may claim anything, so the
+    length is looked at first, and whatever numpy says of the rest is a reason."""
+    if len(array.data) > size + HEADER:
+        return f"has {len(array.data):,} bytes for {size:,}"
+    try:
+        return np.asarray(array.numpy())
+    except Exception as error:
+        return f"cannot be read: {str(error).partition(chr(10))[0][:200]}"
 
 
 @dataclass(frozen=True)
@@ -86,10 +98,9 @@ class Arrays:
         for one in self.parameters + self.statistics:
             if one.name not in record:
                 return f"{one.name} is missing"
-            try:
-                array = record[one.name].numpy()
-            except (TypeError, ValueError, EOFError, OSError) as error:
-                return f"{one.name} cannot be read: {error}"
+            array = numbers_in(record[one.name], one.count * np.dtype(one.dtype).itemsize)
+            if isinstance(array, str):
+                return f"{one.name} {array}"
             if array.shape != one.shape:
                 return f"{one.name} has shape {array.shape} and must have {one.shape}"
             if str(array.dtype) != one.dtype:

@@ -27,9 +27,17 @@ from adafed.rounds.replies import ACCURACY, AFTER, LOSS
 
 @dataclass(frozen=True)
 class NodeData:
-    """One client: its own id, a module of the model's shape, its training and test data in any form, and how many
-    training samples there are. `test_samples` may be left out where the test data are a loader, a data set, or tensors
-    side by side."""
+    """What a node holds: one client.
+
+    Attributes:
+        client: Its own id, a whole number that stays the client's.
+        model: A module of the model's shape.
+        train: Training data in any form that your train function takes.
+        test: Test data likewise.
+        samples: How many training samples there are.
+        test_samples: How many test samples; may be left out where the test data are a loader, a data set, or tensors
+            side by side.
+    """
 
     client: int
     model: torch.nn.Module
@@ -50,6 +58,14 @@ def fair_client(load: Load, train: Train, measure: Measure) -> ClientApp:
 
     The reply to a round holds the trained model and, of the training data, the loss and the accuracy of the received
     model and the loss of the trained one.
+
+    Args:
+        load: From Flower's context to what this node holds.
+        train: `train(model, data, config)` in place; `config` is what the server sent.
+        measure: `measure(model, data)` to mean loss and accuracy.
+
+    Returns:
+        The `app` that a Flower project names as its clientapp.
     """
     app = ClientApp()
 

@@ -8,7 +8,7 @@ its client 3. What clients' rules tell is JSON in `told`, by rule; what they sen
 from __future__ import annotations
 
 import json
-import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -16,7 +16,7 @@ import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 
 from adafed.client_rules.base import Told
-from adafed.engines.flower.arrays import Arrays
+from adafed.engines.flower.arrays import Arrays, numbers_in
 from adafed.rounds.replies import Reply
 from adafed.rounds.round import BAD_STATISTICS
 
@@ -49,7 +49,7 @@ class Limits:
 
     def lie(self, client: int, samples: float) -> str | None:
         """A sample count that a weight must not be made of."""
-        if not (math.isfinite(samples) and samples == int(samples) and samples > 0):
+        if not (0 < samples < 2**53 and samples == int(samples)):
             return f"sample count is {samples}"
         if self.most is not None and samples > self.most:
             return f"says {samples:.0f} samples; at most {self.most} are allowed"
@@ -87,8 +87,8 @@ def screened(
                 strangers.append(f"node {node}: {answer[1]}")
             else:
                 refused[answer[0]] = answer[1]
-    claims = [reply.client for reply in good]
-    for client in sorted({client for client in claims if claims.count(client) > 1}):
+    claims = Counter(reply.client for reply in good)
+    for client in sorted(client for client, count in claims.items() if count > 1):
         nodes = sorted(reply.node for reply in good if reply.client == client)
         refused[client] = f"claimed by {len(nodes)} replies, of nodes {', '.join(map(str, nodes))}"
     kept = [reply for reply in good if reply.client not in refused]
@@ -179,10 +179,9 @@ def _vectors(record: ArrayRecord, wanted: tuple[str, ...], length: int) -> dict[
     for name in wanted:
         if name not in record:
             return f"{name} is missing"
-        try:
-            array = record[name].numpy()
-        except (TypeError, ValueError, EOFError, OSError) as error:
-            return f"{name} cannot be read: {error}"
+        array = numbers_in(record[name], 4 * length)
+        if isinstance(array, str):
+            return f"{name} {array}"
         if array.shape != (length,) or str(array.dtype) != "float32":
             return f"{name} is {array.dtype} of shape {array.shape} and must be float32 of shape ({length},)"
         found[name] = torch.from_numpy(array)

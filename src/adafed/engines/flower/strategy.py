@@ -44,7 +44,7 @@ log = getLogger("flwr")
 
 
 class FairStrategy(Strategy):
-    """Aggregates by `rule`: a name (`adafed list rules`) or what `adafed.rule(name, **options)` returns.
+    """A Flower strategy that aggregates by any rule of this package.
 
     The run begins once `min_available_nodes` are connected. With `fraction_train` below 1, nodes are asked in the first
     round which clients they hold, and cohorts are drawn from the clients' ids and `seed`: the same cohorts as the
@@ -53,12 +53,28 @@ class FairStrategy(Strategy):
     Bad replies are left out and named in the log: errors, a wrong name, shape or dtype, NaN, a sample count above
     `max_samples` or above the one the client registered with. If nobody is left, the round changes nothing.
 
-    `checkpoint` names a folder; the server's state is saved there after every round, and `start` goes on from it.
-    `evaluate_every` is 0 for one evaluation after the last round, -1 for none. `loss` says which of the clients' losses
-    the rule is told: before, after or running. `guards` bound what clients that lie can do (`adafed list guards`):
-    "default", or a list; () for none. `memory` is the number of rounds, or "all", for which the rule is shown the last
-    updates of clients that were not asked; a `Remember` says more. With `server_step="safe"` a step is as long as
-    leaves no client of the round worse off, and `server_lr` is the first one tried: one more phase a round.
+    Args:
+        rule: A name (`adafed list rules`) or what `adafed.rule(name, **options)` returns.
+        server_optimizer: What is done with the rule's direction; a name, or what `adafed.optimizer` returns.
+        server_lr: The server's rate.
+        server_schedule: How the rate goes over the rounds; a name, or what `adafed.schedule` returns.
+        fraction_train: Of the clients in each round.
+        min_available_nodes: With how many the run begins; later rounds go on with those that are left.
+        seed: Of the cohorts.
+        loss: Which of the clients' losses the rule is told: before, after, running or validation.
+        local_lr: The clients' learning rate, or a function of the round, which q-FFL needs.
+        max_samples: The most samples a client may claim.
+        statistics: Names of arrays that are averaged beside the rule; None: BatchNorm's running mean and variance.
+        evaluate_every: So many rounds; 0 is one evaluation after the last round, -1 none.
+        memory: The number of rounds, or "all", for which the rule is shown the last updates of clients that were not
+            asked; a `Remember` says more.
+        checkpoint: A folder; the server's state is saved there after every round, and `start` goes on from it.
+        guards: What bounds clients that lie (`adafed list guards`): "default", or a list; () for none.
+        server_step: "rate", or "safe": a step is as long as leaves no client of the round worse off, and `server_lr` is
+            the first one tried; one more phase a round.
+
+    Raises:
+        AdafedError: For an unknown name or a value out of its range.
     """
 
     def __init__(

@@ -32,9 +32,24 @@ def simulate(
 ) -> Generator[RoundRecord, None, None]:
     """Run the experiment and yield each round's record as it ends.
 
-    With a `directory` every round is saved there, and a directory that holds rounds already is continued, to the same
-    bits as if it had never stopped. `federation` takes the place of the configuration's data; it is then used in this
-    process only.
+    Args:
+        config: What `config_from` or `load_config` returns.
+        directory: Every round is saved there, and a directory that holds rounds already is continued, to the same bits
+            as if it had never stopped.
+        federation: In place of the configuration's data, as `adafed.data.ArraysFederation` makes one of arrays; it is
+            then used in this process only.
+
+    Yields:
+        A `RoundRecord` a round: participants, coefficients, rho and, where it was due, the evaluation of all clients.
+
+    Raises:
+        AdafedError: For a mistake in the configuration or the data, before the first round.
+
+    Examples:
+        >>> import adafed
+        >>> config = adafed.config_from({"rounds": 2, "run": {"workers": 0}})
+        >>> [record.round for record in adafed.simulate(config)]
+        [1, 2]
     """
     with Simulation(config, directory=directory, federation=federation) as simulation:
         yield from simulation.rounds()
