@@ -439,6 +439,16 @@ def test_every_command_of_the_list_of_claims_exists() -> None:
     assert set(re.findall(r"experiments/claims.toml --profile (\w+)", text)) == set(study.profiles)
 
 
+def test_every_claim_has_a_short_verdict_and_its_details() -> None:
+    text = (Path(__file__).parent.parent / "docs" / "claims.md").read_text()
+    rows = [re.split(r"(?<!\\)\|", line)[1:-1] for line in text.splitlines() if line.startswith("| ")]
+    short = [cells[0].strip() for cells in rows if len(cells) == 2]
+    details = [cells[0].strip() for cells in rows if len(cells) == 3]
+    assert len(short) > 70
+    assert short == details
+    assert all(len(cells[1]) < 90 for cells in rows if len(cells) == 2)
+
+
 # What the printed tables themselves say
 
 

@@ -13,7 +13,7 @@ from adafed.config.sections import config_from
 from adafed.config.studies import study_from
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def blocks(language: str) -> list[tuple[str, str]]:
@@ -21,7 +21,7 @@ def blocks(language: str) -> list[tuple[str, str]]:
     for page in PAGES:
         pattern = rf"^```{language}\n(.*?)^```"
         for number, text in enumerate(re.findall(pattern, page.read_text(), re.MULTILINE | re.DOTALL)):
-            found.append((f"{page.name}-{number}", text))
+            found.append((f"{page.relative_to(ROOT).with_suffix('').as_posix().replace('/', '-')}-{number}", text))
     return found
 
 

@@ -2,7 +2,8 @@
 
 
 class AdafedError(ValueError):
-    """Bad input, told in one sentence; the command line prints it without a traceback and exits with 2."""
+    """Bad input, told in one sentence: the key, the value, what would be right. The command line prints it without a
+    traceback and exits with 2."""
 
 
 class NoClientLeft(AdafedError):

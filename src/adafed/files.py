@@ -33,18 +33,34 @@ def write_whole(path: Path, content: bytes, *, durable: bool = False) -> None:
         temporary.write_bytes(content)
 
 
+def on_disk(path: Path) -> None:
+    """Wait until what a file holds, or which files a folder holds, would be there after a power cut."""
+    with full_disk_in_a_sentence(path):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def partial(path: Path, process: int) -> Path:
+    """What a process writes before it is `path`; one that was killed leaves it there."""
+    return path.with_name(f".{path.name}.{process}.partial")
+
+
 @contextmanager
 def _beside(path: Path, durable: bool) -> Iterator[Path]:
     """A file to write, which then takes the place of `path`; `durable` waits for the disk, which a power cut needs and
     a killed process does not."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    temporary = partial(path, os.getpid())
     with full_disk_in_a_sentence(path):
         try:
             yield temporary
             if durable:
-                with temporary.open("rb+") as file:
-                    os.fsync(file.fileno())
+                on_disk(temporary)
             os.replace(temporary, path)
+            if durable:
+                on_disk(path.parent)  # the name too
         except OSError:
             temporary.unlink(missing_ok=True)
             raise

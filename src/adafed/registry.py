@@ -79,7 +79,19 @@ class Registry(Generic[E]):
         self._renamed: dict[str, type] = {}
 
     def register(self, name: str) -> Callable[[F], F]:
-        """Decorator; gives a dataclass its `name`."""
+        """Decorator that makes an entry known by name; `adafed.register` is that of server rules.
+
+        Only for entries of a package that is always imported: one of your own is named `module:attribute` without it.
+
+        Args:
+            name: By which configurations call it; a dataclass gets it as its `name`.
+
+        Returns:
+            What decorates a frozen dataclass, or a function.
+
+        Raises:
+            AdafedError: Where the name is taken.
+        """
 
         def add(entry: F) -> F:
             if name in self._entries:

@@ -7,26 +7,26 @@ import json
 import os
 import shutil
 import signal
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 import torch
-from safetensors.torch import load_file
+from runs_alike import assert_same, experiment, rows
 
 from adafed import AdafedError
-from adafed.config.sections import Config, config_from, load_config, merged
+from adafed.config.sections import Config, config_from, load_config
 from adafed.engines.local.simulate import simulate
 
 # Imports once, then forks a process for every life of the run: {"kill": seconds} kills it from outside after that
 # time, {"point": [name, nth]} makes it kill itself at the nth call of a function, {} lets it live.
 KEEPER = """
-import json, os, signal, sys, time
+import json, os, signal, sys, time, types
 import torch
 torch.set_num_threads(1)
 from adafed.runs import checkpoints, directory, store
@@ -61,7 +61,7 @@ def arm(name, nth):
         if when == "half":
             args[0].with_name(f".{args[0].name}.{os.getpid()}.partial").write_bytes(b"half")
             die()
-        files.os = type("os", (), {"getpid": os.getpid, "replace": die, "fsync": os.fsync})
+        files.os = types.SimpleNamespace(**vars(os) | {"replace": die})
         original(*args, **kwargs)
     setattr(owner, attribute, wrapped)
 
@@ -88,46 +88,7 @@ for life in json.loads(sys.argv[3]):
 """
 
 
-def experiment(**changes: Any) -> Config:
-    """Ditto under FedFV over everyone remembered and a server with Adam: everything that has state."""
-    base = {
-        "rounds": 60,
-        "data": {"name": "synthetic", "clients": 6, "samples": 20, "features": 5, "classes": 3},
-        "model": {"name": "mlp", "hidden": [6]},
-        "cohort": {"count": 4, "dropout": 0.1, "stragglers": 0.3},
-        "local": {"batch_size": 8},
-        "rule": {"name": "fedfv", "tau": 2},
-        "memory": {"rounds": "all"},
-        "server": {"optimizer": {"name": "adam"}, "rate": 0.05},
-        "ditto": {"lambda": 0.3},
-        "run": {"workers": 0},
-    }
-    return config_from(merged(base, changes))
-
-
 SCAFFOLD = {"client": {"rules": ["scaffold"]}}  # which the server and every client know something of
-
-
-def rows(directory: Path) -> dict[str, list[tuple[Any, ...]]]:
-    database = sqlite3.connect(directory / "rounds.sqlite")
-    found = {
-        table: database.execute(f"SELECT * FROM {table} ORDER BY 1, 2, 3, 4").fetchall()
-        for table in ("rounds", "participants", "evaluations")
-    }
-    database.close()
-    return found
-
-
-def assert_same(one: Path, other: Path) -> None:
-    assert rows(one) == rows(other)
-    for pattern in ("model.safetensors", "checkpoints/*", "clients/*"):
-        names = sorted(str(path.relative_to(one)) for path in one.glob(pattern))
-        assert names
-        assert names == sorted(str(path.relative_to(other)) for path in other.glob(pattern))
-        for name in names:
-            mine, theirs = load_file(one / name), load_file(other / name)
-            assert mine.keys() == theirs.keys()
-            assert all(torch.equal(mine[key], theirs[key]) for key in mine), name
 
 
 def lives(tmp_path: Path, config: Config, plan: list[dict[str, Any]]) -> list[int]:
@@ -247,20 +208,107 @@ def test_killed_with_workers(tmp_path: Path, uninterrupted: Callable[[Config], P
 
 
 @pytest.mark.slow
-def test_a_worker_that_is_killed_ends_the_run_in_a_sentence(
-    tmp_path: Path, uninterrupted: Callable[[Config], Path]
+@pytest.mark.parametrize("death", [signal.SIGKILL, signal.SIGSEGV])
+def test_a_worker_that_dies_is_replaced_and_no_bit_changes(
+    tmp_path: Path, uninterrupted: Callable[[Config], Path], death: signal.Signals, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = experiment(rounds=5, run={"workers": 2})
     records = simulate(config, directory=tmp_path / "run")
     next(records)
-    workers = psutil.Process().children()
-    os.kill(workers[0].pid, signal.SIGKILL)
-    with pytest.raises(AdafedError, match=r"^worker \d ended while working \(signal 9\).*can be resumed.*$") as told:
-        list(records)
+    before = psutil.Process().children()
+    os.kill(before[0].pid, death)
+    assert [record.round for record in records] == [2, 3, 4, 5]
+    assert f"ended (signal {death.value}" in caplog.text
+    assert "another takes its place" in caplog.text
+    assert not psutil.Process().children()
+    assert not list((tmp_path / "run").rglob("*.partial"))
+    assert_same(uninterrupted(config.changed(run={"workers": 0})), tmp_path / "run")
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_stopped_is_replaced_when_patience_ends(
+    tmp_path: Path, uninterrupted: Callable[[Config], Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    config = experiment(rounds=4, run={"workers": 2, "patience": 20.0})
+    records = simulate(config, directory=tmp_path / "run")
+    next(records)
+    stopped = psutil.Process().children()[1]
+    stopped.suspend()
+    assert [record.round for record in records] == [2, 3, 4]
+    assert not stopped.is_running()
+    assert f"(process {stopped.pid}) was stopped; in " in caplog.text
+    assert "was stopped and did not answer for 20 s" in caplog.text
+    assert_same(uninterrupted(config.changed(run={"workers": 0})), tmp_path / "run")
+
+
+DEADLY = """
+import os, signal, sys
+from torch import nn
+
+class Deadly(nn.Module):
+    def __init__(self, input_shape, classes):
+        super().__init__()
+        self.layer = nn.Linear(input_shape[0], classes)
+
+    def forward(self, x):
+        if {when} and os.path.basename(sys.argv[0]) == "worker.py":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return self.layer(x)
+"""
+
+
+@pytest.fixture
+def deadly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], str]]:
+    """A model that ends the worker it is in, when so."""
+
+    def made(when: str) -> str:
+        (tmp_path / "deadly_for_tests.py").write_text(DEADLY.replace("{when}", when))
+        monkeypatch.syspath_prepend(str(tmp_path))
+        return "deadly_for_tests:Deadly"
+
+    yield made
+    sys.modules.pop("deadly_for_tests", None)
+
+
+@pytest.mark.slow
+def test_a_client_that_ends_two_processes_is_left_out_of_the_round_and_named(
+    tmp_path: Path, deadly: Callable[[str], str], caplog: pytest.LogCaptureFixture
+) -> None:
+    sizes = "x.shape[0] == 24 and self.training"  # the one client with so many samples
+    data = {"name": "deadly_data_for_tests:make"}
+    (tmp_path / "deadly_data_for_tests.py").write_text(
+        "import numpy as np\n"
+        "def make():\n"
+        "    r = np.random.default_rng(0)\n"
+        "    sizes = enumerate((20, 30, 40, 50))\n"
+        "    return {str(k): (r.random((n, 3), np.float32), np.arange(n) % 2) for k, n in sizes}\n"
+    )
+    config = config_from(
+        {"rounds": 2, "data": data, "model": {"name": deadly(sizes)}, "rule": "fedavg", "run": {"workers": 2},
+         "split": {"validation": 0.0, "test": 0.2}, "local": {"batch_size": "full", "together": "never"},
+         "server": {"loss": "running"}, "evaluation": {"improvement_every": 0}}
+    )  # fmt: skip
+    for record in simulate(config, directory=tmp_path / "run"):
+        assert [one.dropped is None for one in record.participants] == [True, False, True, True]
+        assert "ended (signal 9" in str(record.participants[1].dropped)
+        assert "the second process to do so" in str(record.participants[1].dropped)
+        coefficients = [one.coefficient for one in record.participants if one.coefficient is not None]
+        assert sum(coefficients) == pytest.approx(1.0)
+    assert "not tried again" in caplog.text
+    sys.modules.pop("deadly_data_for_tests", None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("when", ["self.training", "not self.training"])
+def test_where_no_client_can_be_trained_or_one_cannot_be_measured_the_run_ends_in_a_sentence(
+    tmp_path: Path, deadly: Callable[[str], str], when: str
+) -> None:
+    config = experiment(rounds=2, cohort={"count": 2}, ditto={}, memory={"rounds": 0}, run={"workers": 1})
+    config = config.changed(model={"name": deadly(when)}, server={"loss": "running"})
+    with pytest.raises(AdafedError, match=r"^worker 0 ended \(signal 9.*the run can be resumed.*$") as told:
+        list(simulate(config, directory=tmp_path / "run"))
     assert "\n" not in str(told.value)
     assert not psutil.Process().children()
-    list(simulate(config.changed(run={"workers": 0}), directory=tmp_path / "run"))
-    assert_same(uninterrupted(config.changed(run={"workers": 0})), tmp_path / "run")
 
 
 # A full disk
@@ -315,3 +363,34 @@ def test_a_full_disk_is_told_for_every_file(tmp_path: Path, monkeypatch: pytest.
     assert len(list((tmp_path / "run" / "checkpoints").iterdir())) == 1
     assert load_config(tmp_path / "run" / "config.toml") == config.completed()
     assert [record.round for record in simulate(config, directory=tmp_path / "run")] == [2, 3]
+
+
+def test_a_folder_that_has_become_read_only_is_told_and_loses_nothing(
+    small_disk: Path, uninterrupted: Callable[[Config], Path]
+) -> None:
+    config, directory = experiment(rounds=6), small_disk / "run"
+    list(simulate(config.changed(rounds=3), directory=directory))
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    try:
+        with pytest.raises(AdafedError, match=r"could not be written: Read-only file system$"):
+            list(simulate(config, directory=directory))
+    finally:
+        subprocess.run(["mount", "-o", "remount,rw", str(small_disk)], check=True)
+    assert [record.round for record in simulate(config, directory=directory)] == [4, 5, 6]
+    assert_same(uninterrupted(config), directory)
+
+
+def test_a_clock_that_jumps_changes_nothing(
+    tmp_path: Path, uninterrupted: Callable[[Config], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = experiment(rounds=6)
+    whole = uninterrupted(config)
+    jumps = cycle([0.0, 4e9, 1.0, 2e9, -5.0])
+    monkeypatch.setattr("time.time", lambda: next(jumps))
+    monkeypatch.setattr("adafed.runs.checkpoints.monotonic", lambda: next(jumps))  # which never goes back: worse still
+    records = simulate(config, directory=tmp_path / "run")
+    for _ in range(3):
+        next(records)
+    records.close()
+    list(simulate(config, directory=tmp_path / "run"))
+    assert_same(whole, tmp_path / "run")

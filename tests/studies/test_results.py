@@ -134,7 +134,7 @@ def test_rounds_to_reach_are_not_fooled_by_one_swing() -> None:
 
 def test_what_the_repository_keeps_can_be_read_and_is_told_of() -> None:
     folder = Path(__file__).parents[2]
-    told = (folder / "docs" / "reproduction.md").read_text()
+    told = "".join(page.read_text() for page in sorted((folder / "docs" / "notebook").glob("*.md")))
     files = sorted((folder / "results").glob("*.json"))
     assert files
     for file in files:

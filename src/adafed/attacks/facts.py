@@ -18,6 +18,12 @@ MOST_SAMPLES = 2**53
 @LIES.register("loss")
 @dataclass(frozen=True)
 class LyingLoss(Lie):
+    """Another loss than the true one.
+
+    Attributes:
+        factor: What it is multiplied with: above 1 inflated, below 1 deflated.
+    """
+
     summary: ClassVar[str] = "the reported loss times factor: above 1 inflated, below 1 deflated"
     factor: float = 100.0
 
@@ -32,6 +38,12 @@ class LyingLoss(Lie):
 @LIES.register("samples")
 @dataclass(frozen=True)
 class LyingSamples(Lie):
+    """Another sample count than the true one.
+
+    Attributes:
+        factor: What it is multiplied with.
+    """
+
     summary: ClassVar[str] = "the reported sample count times factor"
     factor: float = 100.0
 
@@ -46,6 +58,12 @@ class LyingSamples(Lie):
 @LIES.register("accuracy")
 @dataclass(frozen=True)
 class LyingAccuracy(Lie):
+    """Another accuracy than the true one.
+
+    Attributes:
+        value: What is told, whatever it is; low ones ask for attention.
+    """
+
     summary: ClassVar[str] = "the reported accuracy, whatever it is, is told as value; low ones ask for attention"
     value: float = 0.0
 

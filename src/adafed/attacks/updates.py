@@ -17,6 +17,12 @@ from adafed.registry import at_least
 @LIES.register("scale")
 @dataclass(frozen=True)
 class Scaled(Lie):
+    """The update is multiplied.
+
+    Attributes:
+        factor: -1 turns it round, so that the loss rises.
+    """
+
     summary: ClassVar[str] = "the update times factor; -1 turns it round, so that the loss rises"
     factor: float = -1.0
 
@@ -32,6 +38,8 @@ class Scaled(Lie):
 @LIES.register("zero")
 @dataclass(frozen=True)
 class Zero(Lie):
+    """An update of zeros."""
+
     summary: ClassVar[str] = "an update of zeros"
 
     def tell(self, liars: Sequence[Sent], honest: Sequence[torch.Tensor], random: np.random.Generator) -> None:
@@ -42,6 +50,12 @@ class Zero(Lie):
 @LIES.register("random")
 @dataclass(frozen=True)
 class Random(Lie):
+    """Random numbers in place of the update.
+
+    Attributes:
+        times: How many times as long as the client's own update.
+    """
+
     summary: ClassVar[str] = "random numbers, times as long as the client's own update"
     times: float = 1.0
 
@@ -57,6 +71,8 @@ class Random(Lie):
 @LIES.register("nan")
 @dataclass(frozen=True)
 class NotANumber(Lie):
+    """An update with a NaN in it."""
+
     summary: ClassVar[str] = "an update with a NaN in it"
 
     def tell(self, liars: Sequence[Sent], honest: Sequence[torch.Tensor], random: np.random.Generator) -> None:
@@ -67,6 +83,8 @@ class NotANumber(Lie):
 @LIES.register("copy")
 @dataclass(frozen=True)
 class Copied(Lie):
+    """The update of the first honest client of the round, the same for all liars."""
+
     summary: ClassVar[str] = "the update of the first honest client of the round, the same for all liars"
 
     def tell(self, liars: Sequence[Sent], honest: Sequence[torch.Tensor], random: np.random.Generator) -> None:

@@ -161,22 +161,33 @@ class Plan:
 class ClientRule(Named):
     """Base of all client rules: a frozen dataclass whose fields are its options.
 
-    `summary` is the line that `adafed list client-rules` prints. A rule with a `section` has a table of that name in a
-    configuration; one with a `shorthand` ("local.mu", "mu") is on where that key is not 0, which is that option. Any
-    can be listed in `[client] rules`.
+    Any can be listed in `[client] rules`.
+
+    Attributes:
+        name: What it is registered under, or `module:attribute`.
+        summary: The line that `adafed list client-rules` prints.
+        section: The name of its table in a configuration, if it has one.
+        shorthand: As in ("local.mu", "mu"): it is on where that key is not 0, which is that option.
+        keeps: Names of what a client keeps between rounds.
+        receives: Vectors of the server's that go out with the model.
+        sends: Vectors that come back beside the update, of the parameters' length.
+        sums: Of those and "update", what the plan wants added up.
+        stacks: Whether small clients may still be trained together: `begin` gives a pull alone.
+        personalises: Whether clients end with a model of their own.
+        work: How much a client computes, in units of plain training.
     """
 
     name: ClassVar[str]
     summary: ClassVar[str]
     section: ClassVar[str | None] = None
     shorthand: ClassVar[tuple[str, str] | None] = None
-    keeps: ClassVar[tuple[str, ...]] = ()  # names of what a client keeps between rounds
-    receives: ClassVar[tuple[str, ...]] = ()  # vectors of the server's that go out with the model
-    sends: ClassVar[tuple[str, ...]] = ()  # vectors that come back beside the update, of the parameters' length
-    sums: ClassVar[tuple[str, ...]] = ()  # of those and "update", what the plan wants added up
-    stacks: ClassVar[bool] = False  # whether small clients may still be trained together: `begin` gives a pull alone
-    personalises: ClassVar[bool] = False  # whether clients end with a model of their own
-    work: ClassVar[float] = 1.0  # how much a client computes, in units of plain training
+    keeps: ClassVar[tuple[str, ...]] = ()
+    receives: ClassVar[tuple[str, ...]] = ()
+    sends: ClassVar[tuple[str, ...]] = ()
+    sums: ClassVar[tuple[str, ...]] = ()
+    stacks: ClassVar[bool] = False
+    personalises: ClassVar[bool] = False
+    work: ClassVar[float] = 1.0
 
     def plan(self, setting: Setting) -> Plan:
         return Plan()

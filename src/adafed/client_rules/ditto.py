@@ -23,6 +23,12 @@ class Ditto(ClientRule):
     The global model is trained by any server rule as if there were no personal ones. A client has the first model of
     all until it is drawn. After the last round, `at_end` personalises once more, pulled to the final global model:
     "undrawn" those that were never drawn, from that model on; "everyone" the others too, each from its own; "nobody".
+
+    Attributes:
+        strength: `lambda` in a configuration: how much a personal model is pulled towards the global one.
+        lr: The rate of the personal steps; None: the round's `local.lr`.
+        epochs: Personal epochs in a round; None: `local.epochs`, on the same batches.
+        at_end: Who personalises once more after the last round: "undrawn", "everyone" or "nobody".
     """
 
     summary = "a personal model for each client, pulled towards the global one by lambda"

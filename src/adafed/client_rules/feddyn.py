@@ -22,6 +22,9 @@ class FedDyn(ClientRule):
 
     As published with the rule fedavg(weighted=false), the optimiser sgd and server.rate = 1. Under another server rule
     the same term is added to that rule's direction.
+
+    Attributes:
+        alpha: How much a client is held to the received model, and how fast its h_k moves.
     """
 
     summary = "clients' losses bent towards agreement, by alpha"

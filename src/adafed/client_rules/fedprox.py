@@ -11,7 +11,11 @@ from adafed.registry import at_least
 @register("fedprox")
 @dataclass(frozen=True)
 class FedProx(ClientRule):
-    """Each client minimises f_k(theta) + mu/2 ||theta - theta_t||^2."""
+    """Each client minimises f_k(theta) + mu/2 ||theta - theta_t||^2.
+
+    Attributes:
+        mu: How much training is held near the received model; `local.mu` in a configuration.
+    """
 
     summary = "local training held near the received model, by mu"
     source = "Li et al. 2020"

@@ -19,7 +19,11 @@ from adafed.training.losses import sample_losses
 @register("mixup")
 @dataclass(frozen=True)
 class Mixup(ClientRule):
-    """A batch has one blending share, drawn from Beta(a, a): small a leaves samples nearly alone, 1 blends evenly."""
+    """A batch has one blending share, drawn from Beta(a, a): small a leaves samples nearly alone, 1 blends evenly.
+
+    Attributes:
+        a: Of Beta(a, a), from which a batch's blending share is drawn; `local.mixup` in a configuration.
+    """
 
     summary = "samples blended with others of their batch, by shares from Beta(a, a)"
     source = "Zhang et al. 2018"

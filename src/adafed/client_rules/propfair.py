@@ -19,6 +19,10 @@ class PropFair(ClientRule):
     Where M - f is below `smallest` the gradient is that of f over M, as in the published code: weaker than just before,
     since such a batch is taken for an outlier. With the rule fedavg this is the method as published. The losses that
     are told to the server stay those of the cross-entropy.
+
+    Attributes:
+        M: The allowance of a loss; above log(classes) for cross-entropy.
+        smallest: Where M - f is below it, the gradient is that of f over M.
     """
 
     summary = "the local loss is -log(1 - loss / M)"

@@ -109,7 +109,7 @@ def compare(
 
 
 def results(
-    path: Annotated[Path, typer.Argument(help="A file that --keep wrote.")],
+    path: Annotated[Path, typer.Argument(help="A file that --keep wrote, or a folder of them.")],
     against: Annotated[
         str | None, typer.Option(help="The method others are compared with. Default: the first.")
     ] = None,
@@ -120,9 +120,18 @@ def results(
     ] = None,
     form: Printed = Form.table,
 ) -> None:
-    """What kept results say: each method's numbers, differences paired over the seeds, and rounds to get there."""
+    """What kept results say: each method's numbers, differences paired over the seeds, and rounds to get there.
+
+    Of a folder: who is fairest in which set-up, as Markdown. A tie is what the paired intervals do not tell apart.
+    """
     from adafed.studies.results import load, paired, rounds_to, scores, usual_levels
 
+    if path.is_dir():
+        from adafed.studies import overview
+
+        found, _ = overview.setups(path)
+        console.print(overview.verdicts(found), markup=False, highlight=False, soft_wrap=True)
+        return
     kept = load(path)
     if not kept.runs:
         raise AdafedError(f"{path} holds no evaluations yet; train further and keep again")

@@ -27,6 +27,7 @@ from adafed.randomness import Seeds as DerivedSeeds
 from adafed.registry import options
 from adafed.server.optimizers import ServerOptimizer, optimizer
 from adafed.server.schedules import Schedule, schedule
+from adafed.server.steps import StepKind, require_plain
 from adafed.server_rules import Rule, rule
 from adafed.server_rules.guards import Guard, guards_from
 
@@ -142,6 +143,7 @@ class ServerSection(Section):
     schedule: Entry = named("constant")
     optimizer: Entry = named("sgd")
     loss: Literal["before", "after", "running", "validation"] = "before"
+    step: StepKind = "rate"  # or "safe": as long as leaves nobody of the cohort worse off
 
 
 class ClientSection(Section):
@@ -210,6 +212,7 @@ class RunSection(Section):
     device: str = "cpu"
     updates_mb: Count = 1024  # a cohort whose updates take more is kept in a file instead of memory
     cache_mb: Count = 512  # clients' prepared data kept between rounds, in each process
+    patience: Positive = 3600.0  # seconds that a worker may take over one unit of work before it is replaced
 
 
 class TrackSection(Section):
@@ -236,7 +239,32 @@ class Parts:
 
 
 class Config(Section):
-    """A whole experiment. Client rules with a section of their own ([ditto], ...) have it beside these."""
+    """A whole experiment; `config_from` and `load_config` make one. Client rules with a section of their own ([ditto],
+    ...) have it beside these. docs/configuration.md says what each key means.
+
+    Attributes:
+        name: Of its folder under `runs/`.
+        seed: Everything random follows from it.
+        rounds: How many.
+        seeds: Seeds of data, model and sampling, where they are to differ.
+        data: Which data, with options.
+        partition: Who owns which samples.
+        split: Into training, validation and test.
+        model: Which model, with options.
+        cohort: Who takes part in a round.
+        local: How clients train.
+        rule: The server rule, with options.
+        server: Rate, schedule, optimiser, and which loss the rule is told.
+        guards: What stands before the rule.
+        memory: Of clients that are not in the round.
+        client: Client rules.
+        noise: Wrong labels, made on purpose.
+        attack: Clients that lie, in the simulator.
+        augment: Of training images.
+        evaluation: How often.
+        run: Workers, device, memory: what changes no result.
+        track: TensorBoard and MLflow.
+    """
 
     model_config = ConfigDict(extra="allow", strict=True, frozen=True, populate_by_name=True)
     name: Annotated[str, AfterValidator(_file_name)] = "experiment"
@@ -268,7 +296,7 @@ class Config(Section):
     def parts(self) -> Parts:
         """The rules and the server's parts, made once from their names and options."""
         server = self.server
-        return Parts(
+        parts = Parts(
             rule(self.rule.name, **self.rule.options),
             optimizer(server.optimizer.name, **server.optimizer.options),
             schedule(server.schedule.name, **server.schedule.options),
@@ -276,6 +304,9 @@ class Config(Section):
             guards_from([(one.name, one.options) for one in self.guards.use]),
             lies_from([(one.name, one.options) for one in self.attack.use]) if self.attack else (),
         )
+        if server.step == "safe":
+            require_plain(parts.optimizer, parts.schedule)
+        return parts
 
     def _client_rules(self) -> tuple[ClientRule, ...]:
         """Those with a key or section of their own, then those that are listed."""
@@ -317,6 +348,8 @@ class Config(Section):
             words.append("memory" if self.memory.rounds == "all" else f"memory of {self.memory.rounds} rounds")
         if self.server.optimizer.name != "sgd":
             words.append(self.server.optimizer.name)
+        if self.server.step == "safe":
+            words.append("safe step")
         return " + ".join(word for word in words if word)
 
     @property
@@ -351,9 +384,23 @@ class Config(Section):
 
 
 def load_config(path: str | Path, settings: Iterable[str] = ()) -> Config:
-    """The TOML file at `path`, or a packaged experiment by its name, with `key=value` settings on top.
+    """The configuration of a TOML file. A study's own sections are left aside: what remains is the experiment that its
+    methods change.
 
-    A study's own sections are left aside: what remains is the experiment that its methods change.
+    Args:
+        path: The file, or the name of a packaged experiment.
+        settings: On top of it, as on the command line: `["rule.gamma=5"]`.
+
+    Returns:
+        The configuration, checked.
+
+    Raises:
+        AdafedError: For a file that is missing or no TOML, and as for `config_from`.
+
+    Examples:
+        >>> import adafed
+        >>> adafed.load_config("demo", ["rounds=3"]).rounds
+        3
     """
     file = experiment_path(path)
     content = {key: value for key, value in _read(path, file).items() if key not in STUDY_SECTIONS}
@@ -381,6 +428,26 @@ def _read(path: str | Path, file: Path) -> dict[str, Any]:
 
 
 def config_from(content: Mapping[str, Any]) -> Config:
+    """A configuration from a dictionary with the keys of a TOML file; what is left out has its default.
+
+    Args:
+        content: Sections and keys, as docs/configuration.md lists them.
+
+    Returns:
+        The configuration, checked.
+
+    Raises:
+        AdafedError: For an unknown key or a value out of its range, with what would be right.
+
+    Examples:
+        >>> import adafed
+        >>> adafed.config_from({"rounds": 5, "rule": {"gamma": 5.0}}).rule.name
+        'adafed'
+        >>> adafed.config_from({"rounds": 0})
+        Traceback (most recent call last):
+        ...
+        adafed.errors.AdafedError: rounds = 0: it must be greater than or equal to 1
+    """
     # Options without a name are those of the default entry: `--set rule.gamma=5` alone is enough.
     content = {key: {"name": DEFAULTS[key], **value} if key in DEFAULTS and isinstance(value, Mapping) else value
                for key, value in content.items()}  # fmt: skip

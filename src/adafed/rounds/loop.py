@@ -21,6 +21,7 @@ from adafed.rounds.cohort import Cohort, Sampler
 from adafed.rounds.records import Evaluation, RoundRecord, Scores
 from adafed.rounds.replies import Reply
 from adafed.rounds.round import DID_NOT_ANSWER, ServerHalf, improved
+from adafed.rounds.safe import Trying
 from adafed.server.state import ServerState
 
 Part = Literal["train", "validation", "test"]
@@ -68,13 +69,16 @@ class Collected:
 
 class Engine(Protocol):
     """Where clients train. Training is begun, and its replies are asked for when they are needed: meanwhile the server
-    may do anything but measure and ask. `broadcast` is the model, followed by what clients receive beside it."""
+    may do anything but measure and ask. `broadcast` is the model, followed by what clients receive beside it. `tried`
+    measures several models in one phase."""
 
     processes: int  # how many cores are free while nobody trains
+    at_once: int  # models that `tried` is best given at a time
 
     def begin(self, asked: Asked, state: ServerState, broadcast: torch.Tensor) -> None: ...
     def replies(self) -> Collected: ...
     def measure(self, wanted: Sequence[Wanted], state: ServerState) -> list[list[Scores]]: ...
+    def tried(self, wanted: Wanted, states: Sequence[ServerState]) -> list[list[Scores]]: ...
     def ask(
         self, rule: str, clients: Sequence[int], orders: Sequence[Mapping[str, Orders]], state: ServerState
     ) -> list[tuple[int, Told]]: ...
@@ -135,7 +139,8 @@ class Loop:
         if t > self.config.rounds:
             return Cohort((), frozenset(), {})
         cohort, told = self.half.cohort(self.sampler, self.state, t), self.half.told
-        before = told == "before" or "accuracies" in self.half.needs or self._due(self.improvement_every, t)
+        safe = self.half.server.kind == "safe"
+        before = told == "before" or "accuracies" in self.half.needs or safe or self._due(self.improvement_every, t)
         clients = cohort.answering
         both = zip(clients, self.half.orders(self.state, t, clients), strict=True)
         tasks = tuple(Task(client, cohort.shares[client], orders) for client, orders in both)
@@ -147,9 +152,15 @@ class Loop:
         missing = dict.fromkeys(cohort.lost, DID_NOT_ANSWER) | dict(collected.missing)
         with walking_with(self.engine.processes):
             found = self.half.conclude(
-                self.state, t, collected.replies, missing, nobody=nobody, updates=collected.updates, ask=self._asked
-            )
+                self.state, t, collected.replies, missing, nobody=nobody, updates=collected.updates, ask=self._asked,
+                trying=Trying(self._tried, self.engine.at_once),
+            )  # fmt: skip
         return found.state, found.record
+
+    def _tried(self, clients: Sequence[int], states: Sequence[ServerState]) -> list[dict[int, float]]:
+        """These clients' training losses with each of these models."""
+        found = self.engine.tried(Wanted(tuple(clients), "train", as_trained=True), states)
+        return [{one.client: one.loss for one in scores if one.loss is not None} for scores in found]
 
     def _asked(
         self,
@@ -171,7 +182,8 @@ class Loop:
     def _measured(self, record: RoundRecord, collected: Collected, t: int) -> RoundRecord:
         """The record with rho_t and the evaluations, where they are due: one phase for both."""
         stepped = [Wanted(tuple(reply.client for reply in collected.replies), "train", as_trained=True)]
-        stepped = stepped if collected.replies and self._due(self.improvement_every, t) else []
+        due = self._due(self.improvement_every, t) and record.rho is None  # a safe step has looked already
+        stepped = stepped if collected.replies and due else []
         wanted = self._evaluations(t) if self._due(self.every, t) else []
         if not stepped and not wanted:
             return record

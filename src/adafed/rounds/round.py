@@ -23,11 +23,13 @@ from adafed.rounds.cohort import Cohort, Sampler, largest_cohort
 from adafed.rounds.plans import Ruled, broadcast, orders, ruled_by, summed, taken
 from adafed.rounds.records import Participant, RoundRecord
 from adafed.rounds.replies import ACCURACY, AFTER, LOSS, LOSSES, RUNNING, Reply
+from adafed.rounds.safe import Trying, found_safe, in_words, notes
 from adafed.server.aggregate import Aggregate, RuleState, aggregate
 from adafed.server.memory import NOBODY, Remember
 from adafed.server.row_files import RowStore
 from adafed.server.saved import ours
 from adafed.server.state import Server, ServerState
+from adafed.server.steps import SafeStep
 from adafed.server_rules import Rule
 from adafed.server_rules.guards import Guard
 
@@ -81,7 +83,7 @@ class ServerHalf:
         store = store or RowStore(section.storage, section.budget_mb * 2**20, sketch=section.sketch)
         ruled = ruled_by(parts.client_rules, Setting(len(ids), config.rounds, config.derived_seeds().sampling))
         return cls(
-            Server(parts.rule, parts.optimizer, parts.schedule, config.server.rate),
+            Server(parts.rule, parts.optimizer, parts.schedule, config.server.rate, config.server.step),
             told=config.server.loss,
             local_lr=config.local.rate,
             name_of=ids.__getitem__,
@@ -100,7 +102,8 @@ class ServerHalf:
     def needed_numbers(self) -> list[str]:
         """Of a reply's numbers, those without which it is of no use."""
         keys = {"losses": LOSSES[self.told], "accuracies": ACCURACY}
-        return [key for need, key in keys.items() if need in self.needs or (need == "losses" and self.by_loss)]
+        found = [key for need, key in keys.items() if need in self.needs or (need == "losses" and self.by_loss)]
+        return found if LOSS in found or self.server.kind != "safe" else [*found, LOSS]
 
     # Before a round
 
@@ -170,24 +173,61 @@ class ServerHalf:
         nobody: str = "no client answered",
         updates: Updates | None = None,
         ask: RuleAsk = nobody_asked,
+        trying: Trying | None = None,
     ) -> Concluded:
         """Lines 11-16 of Algorithm 1. `replies` are in the order of the clients; `missing` says who else was asked, and
-        why there is no reply. `updates` are the replies' updates, where they lie as one matrix."""
+        why there is no reply. `updates` are the replies' updates, where they lie as one matrix. A safe step is found by
+        `trying` it."""
         dropped: dict[int, str] = {}
         if len(state.parameters) > state.length:
             bad = [k for k, reply in enumerate(replies) if not bool(reply.statistics.isfinite().all())]
             dropped = dict.fromkeys(bad, BAD_STATISTICS)
         outcome, skipped = self._aggregated(state, round, replies, dropped, updates) if replies else (None, nobody)
         known, term = summed(self.client_rules, state, replies, updates, outcome)
-        next_state = self.server.step(state, outcome, _averaged(replies, outcome), term)
-        next_state = replace(next_state, known=known)
+        statistics = _averaged(replies, outcome)
+        safe = None
+        if self.server.kind == "safe" and outcome is not None:
+            assert trying is not None
+            safe = self._safe(state, trying, replies, outcome, statistics, term)
+            skipped = None if safe.length else in_words(safe, self.name_of)
+        next_state = self.server.step(state, outcome, statistics, term, safe and safe.length)
+        next_state = replace(next_state, known=known, step=safe.first if safe else state.step)
         if any(one.rule.keeps for one in self.client_rules):
             next_state = replace(next_state, kept=state.kept | self._kept(round, replies, outcome))
         if self.by_loss:
             next_state = replace(next_state, losses=state.losses | self._losses(replies, outcome))
         next_state = self._learned(next_state, round, replies, ask)
         record = self._record(next_state, round, replies, missing, outcome, skipped, dropped)
-        return Concluded(next_state, record, outcome)
+        return Concluded(
+            next_state, record if safe is None else self._told_safe(record, safe, replies, outcome), outcome
+        )
+
+    def _safe(
+        self,
+        state: ServerState,
+        trying: Trying,
+        replies: Sequence[Reply],
+        outcome: Aggregate,
+        statistics: torch.Tensor | None,
+        term: torch.Tensor | None,
+    ) -> SafeStep:
+        """As long as leaves none of those worse off whose updates were taken."""
+
+        def stepped(length: float) -> ServerState:
+            return self.server.step(state, outcome, statistics, term, length)
+
+        rate, members = self.server.rate_of(state.round + 1), [replies[k] for k in taken(outcome)]
+        return found_safe(trying, members, stepped, rate if state.step is None else state.step, rate)
+
+    def _told_safe(
+        self, record: RoundRecord, safe: SafeStep, replies: Sequence[Reply], outcome: Aggregate | None
+    ) -> RoundRecord:
+        """With the step that was taken, and the losses after it, which are known already: rho_t is too."""
+        members = [replies[k].client for k in taken(outcome)]
+        told = replace(record, server_rate=safe.length, notes=record.notes | notes(safe, members, self.name_of))
+        if safe.length:
+            return improved(told, {self.name_of(client): loss for client, loss in safe.losses.items()})
+        return improved(told, {one.client: one.before for one in told.participants if one.before is not None})
 
     def _aggregated(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -10,7 +11,7 @@ from time import monotonic
 from safetensors import SafetensorError, safe_open
 
 from adafed.errors import AdafedError
-from adafed.files import full_disk_in_a_sentence, save_tensors
+from adafed.files import full_disk_in_a_sentence, on_disk, save_tensors
 from adafed.server.row_files import RowStore, TornRows
 from adafed.server.saved import DamagedState, digest
 from adafed.server.state import ServerState
@@ -25,7 +26,8 @@ def any_state(state: ServerState) -> None:
 
 
 class Checkpoints:
-    """A folder of states. A file waits for the disk, which a power cut needs, at most every `durable_every` seconds.
+    """A folder of states. Waiting for the disk, which a power cut needs, takes time, so it is done for the first state
+    and then every `durable_every` seconds; the last one that waited stays until another has.
 
     Every file has a digest of its content and the `fingerprint` of the run it is from, if the run has one. A file
     without a digest is an older version's, and is taken at its word.
@@ -36,7 +38,9 @@ class Checkpoints:
         self._store = store
         self._alive: list[ServerState] = []  # the states of the files: what they remember must not be overwritten
         self._durable_every = durable_every
-        self._last_durable = monotonic()
+        self._last_durable = -math.inf
+        self._durable: Path | None = None
+        self._durable_memory: object = None  # what it remembers must not be overwritten either
         self.fingerprint: str | None = None
         with full_disk_in_a_sentence(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -99,23 +103,49 @@ class Checkpoints:
         """Of the newest, whole or not; 0 where there is none."""
         return max(map(_round, self.files()), default=0)
 
-    def add(self, state: ServerState) -> None:
+    def add(self, state: ServerState, before: Callable[[], None] = lambda: None) -> bool:
+        """Whether it waited for the disk; `before` does so for all that the state needs beside its file."""
         tensors, numbers = state.packed()
-        file = self.folder / f"round-{state.round:08d}.safetensors"
-        now = monotonic()
-        durable = now - self._last_durable >= self._durable_every
-        if durable and self._store is not None:
-            self._store.sync()
+        file = self._file(state)
+        durable = monotonic() - self._last_durable >= self._durable_every
+        if durable:
+            before()
+            if self._store is not None:
+                self._store.sync()
         told = {"state": numbers, "digest": digest(tensors, numbers)}
         if self.fingerprint is not None:
             told["run"] = self.fingerprint
         save_tensors(file, tensors, told, durable=durable)
-        self._last_durable = now if durable else self._last_durable
+        if durable:
+            self._note_durable(state)
         there = self.files() if self._there is None else [*(one for one in self._there if one != file), file]
-        for old in there[:-KEPT]:
+        self._there = [one for one in there if one in there[-KEPT:] or one == self._durable]
+        for old in set(there) - set(self._there):
             old.unlink(missing_ok=True)
-        self._there = there[-KEPT:]
         self._alive = [*self._alive, state][-KEPT:]
+        return durable
+
+    def settle(self, state: ServerState) -> None:
+        """The state, which is there already, waits for the disk."""
+        if self._store is not None:
+            self._store.sync()
+        on_disk(self._file(state))
+        on_disk(self.folder)
+        self._note_durable(state)
+
+    def only_newest(self) -> None:
+        """Nothing but the newest two, both on the disk."""
+        for file in self.files()[-KEPT:]:
+            on_disk(file)
+        for old in self.files()[:-KEPT]:
+            old.unlink(missing_ok=True)
+        self._there = None
+
+    def _note_durable(self, state: ServerState) -> None:
+        self._last_durable, self._durable, self._durable_memory = monotonic(), self._file(state), state.rule_state
+
+    def _file(self, state: ServerState) -> Path:
+        return self.folder / f"round-{state.round:08d}.safetensors"
 
     def files(self) -> list[Path]:
         return sorted(self.folder.glob(f"round-{'[0-9]' * 8}.safetensors"))

@@ -4,13 +4,17 @@
     run.json           the directory's format, versions, seeds, data checksum, how many clients are trained together
     labels.json        how many training samples of each label every client holds, where that is known
     rounds.sqlite      a row a round, a row a participant, a row a client and evaluation
-    checkpoints/       the last two states of the server, safetensors
+    checkpoints/       the last two states of the server, safetensors, and the last that waited for the disk
     clients/           what each client keeps between rounds (Ditto's models, SCAFFOLD's controls), a file each
     memory.rows        the updates that the server remembers, where it does; the checkpoints say whose is where
     model.safetensors  the final global model, by parameter name
 
 A round's rows are committed first and its checkpoint renamed into place last. Whatever lies beyond the newest
 checkpoint is therefore from a round that did not end, and is removed when the run goes on.
+
+A power cut takes what was not waited for (fsync). The first checkpoint is waited for, then one every half minute, each
+after the rows, the remembered updates and the clients' files that it needs; all of them stay until the next one is on
+the disk. So a power cut costs the rounds since, and never the run.
 """
 
 from __future__ import annotations
@@ -29,7 +33,7 @@ from adafed.config.sections import Config, load_kept
 from adafed.data.base import Federation
 from adafed.data.labels import label_counts
 from adafed.errors import AdafedError
-from adafed.files import full_disk_in_a_sentence, parsed, save_tensors, write_whole
+from adafed.files import full_disk_in_a_sentence, on_disk, parsed, save_tensors, write_whole
 from adafed.rounds.records import RoundRecord
 from adafed.runs.checkpoints import Checkpoints, Unfit, any_state
 from adafed.runs.store import Store
@@ -68,6 +72,8 @@ class RunDirectory:
         self._named: dict[str, int] = {}  # the clients' files that the newest checkpoint names
         self._track = Tracking({})
         self._superseded: list[Path] = []  # and those that only the one before it does
+        self._on_disk: set[Path] = set()  # those that the last checkpoint needs that waited for the disk
+        self._released: list[Path] = []  # and those among them that nothing newer needs
 
     @classmethod
     def opened(
@@ -105,8 +111,20 @@ class RunDirectory:
             return None
         assert self.store is not None
         assert self._checkpoints is not None
-        state = self._checkpoints.newest(unfit)
-        self._require_rows(state.round if state else 0)
+        rows, file = self.store.last_round(), self.store.path
+
+        def cannot_be(state: ServerState) -> str | None:
+            ahead = f"{file} holds {rows} rounds and the checkpoint is of round {state.round}; restore the file"
+            return unfit(state) or (ahead if state.round > rows else None)
+
+        state = self._checkpoints.newest(cannot_be)
+        if state is None and rows > 1:
+            raise AdafedError(
+                f"{self.path} holds {rows} rounds and no checkpoint to go on from; choose another directory"
+            )
+        if state:  # before anything goes that an older one needs
+            self._wait_for_disk(state)
+            self._checkpoints.settle(state)
         if state and state.round < self.config.rounds:
             self._note_resumed(state.round)
             self._forget_end(state.round)
@@ -133,7 +151,8 @@ class RunDirectory:
             assert self.store is not None
             assert self._checkpoints is not None
             self.store.add(record)
-            self._checkpoints.add(state)
+            if self._checkpoints.add(state, lambda: self._wait_for_disk(state)):
+                self._forget_released(state)
         if self._clients is not None and self.config.keeps:
             self._drop_old_kept(state)
         self._track.add(record)
@@ -143,7 +162,14 @@ class RunDirectory:
         self._track.close()
         if self.path is None:
             return
+        assert self._checkpoints is not None
+        self._wait_for_disk(state)
+        for file in self._clients.glob("last-*.safetensors") if self._clients else ():
+            on_disk(file)
+        self._checkpoints.settle(state)
+        self._checkpoints.only_newest()
         self._forget_superseded()
+        self._forget_released(state)
         model.receive(state.parameters)
         tensors = {name: value.detach().clone() for name, value in model.module.state_dict().items()}
         save_tensors(self.path / "model.safetensors", tensors, {"round": str(state.round)}, durable=True)
@@ -210,7 +236,7 @@ class RunDirectory:
         if counts is None:
             return
         content = {"format": 1, "part": "train", "labels": counts}
-        write_whole(self.path / LABELS, json.dumps(content, separators=(",", ":")).encode())
+        write_whole(self.path / LABELS, json.dumps(content, separators=(",", ":")).encode(), durable=True)
 
     def _note_resumed(self, round: int) -> None:
         """After which rounds the run was taken up again, for whoever judges it later."""
@@ -228,7 +254,8 @@ class RunDirectory:
             return
         asked, parts = self.config.evaluation, self.config.parts
         needs = parts.rule.needs.union(*(guard.needs for guard in parts.guards))
-        rho = not asked.improvement_every or round % asked.improvement_every > 0
+        due = asked.improvement_every and round % asked.improvement_every == 0
+        rho = not due and self.config.server.step != "safe"  # which knows it after every round
         self.store.forget_end(
             round,
             evaluations=not asked.every or round % asked.every > 0,
@@ -258,20 +285,6 @@ class RunDirectory:
                 "ask for more, or choose another directory"
             )
 
-    def _require_rows(self, round: int) -> None:
-        """Rows are written first: there are as many as the checkpoint says, or those of the next round too."""
-        assert self.store is not None
-        rows = self.store.last_round()
-        if rows < round:
-            raise AdafedError(
-                f"{self.store.path} holds {rows} rounds and the checkpoint is of round {round}; "
-                "restore the file, or move the run away to begin again"
-            )
-        if round == 0 and rows > 1:
-            raise AdafedError(
-                f"{self.path} holds {rows} rounds and no checkpoint to go on from; choose another directory"
-            )
-
     def _sweep(self, state: ServerState | None) -> None:
         """Remove what rounds that did not end have left, and nothing that a run does not write."""
         assert self.path is not None
@@ -294,8 +307,33 @@ class RunDirectory:
 
     def _forget_superseded(self) -> None:
         for file in self._superseded:
-            file.unlink(missing_ok=True)
+            if file in self._on_disk:
+                self._released.append(file)  # a power cut may yet send us back to it
+            else:
+                file.unlink(missing_ok=True)
         self._superseded = []
+
+    def _wait_for_disk(self, state: ServerState) -> None:
+        """For all that a checkpoint needs beside itself."""
+        assert self.store is not None
+        self.store.wait_for_disk()
+        files = self._kept_files(state) - self._on_disk
+        for file in files:
+            on_disk(file)
+        if files and self._clients is not None:
+            on_disk(self._clients)
+        self._on_disk = self._kept_files(state)
+
+    def _forget_released(self, state: ServerState) -> None:
+        """Clients' files that only the checkpoint needed that last waited for the disk before this one."""
+        for file in set(self._released) - self._on_disk:
+            file.unlink(missing_ok=True)
+        self._released = []
+
+    def _kept_files(self, state: ServerState) -> set[Path]:
+        """Those here; Flower's nodes keep their own."""
+        named = {self.kept(int(client), last) for client, last in state.kept.items()} if self._clients else set()
+        return {file for file in named if file.exists()}
 
 
 def begun_with(path: Path) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from adafed.errors import AdafedError
-from adafed.files import parsed
+from adafed.files import on_disk, parsed
 from adafed.rounds.records import Evaluation, Participant, RoundRecord, Scores
 from adafed.runs.schema import TABLES, VERSION, are_tables, as_written, bring_up_to_date, selected, version
 from adafed.server_rules.base import client_key
@@ -108,6 +108,12 @@ class Store:
             scores = found.setdefault((part, bool(personal)), [])
             scores.append((client, Scores(len(scores), samples, loss, accuracy)))
         return [Evaluation(part, personal, tuple(scores)) for (part, personal), scores in found.items()]
+
+    def wait_for_disk(self) -> None:
+        """For the log of what was committed; SQLite itself waits when it takes the log over into the file."""
+        log = self.path.with_name(f"{self.path.name}-wal")
+        if log.exists():
+            on_disk(log)
 
     def close(self) -> None:
         self._db.close()

@@ -34,8 +34,13 @@ Values = Sequence[float | None] | np.ndarray[Any, Any] | torch.Tensor
 
 @dataclass(frozen=True)
 class RuleState:
-    """What is carried from round to round: the rule's JSON-able numbers, the updates that are remembered, and the
-    numbers of guards that look back, by place in the chain and name."""
+    """What is carried from round to round.
+
+    Attributes:
+        numbers: The rule's own, which go through JSON.
+        known: The updates that are remembered.
+        guards: The numbers of guards that look back, by place in the chain and name.
+    """
 
     numbers: Numbers = field(default_factory=dict)
     known: Memory = NOBODY
@@ -55,13 +60,19 @@ class RuleState:
 
 @dataclass(frozen=True)
 class Diagnostics:
-    """What happened in one aggregation.
+    """What happened in one aggregation. All but `condition` is of the updates g_k as they were sent, guards or not.
 
-    `rates` are the g_k . d in the order given, NaN for dropped clients; `condition` is that of the Gram matrix of the
-    unit updates before guards, None for rules that ask for none; `dropped` says who was left out and why, `bounded`
-    whom a guard has bounded, `warned` of whom it warns; `notes` is the rule's own. `multipliers` are the guards', in
-    the order given, NaN for dropped clients; None where all are 1. All else is of the updates g_k as they were sent,
-    guards or not.
+    Attributes:
+        norm: The length of the direction.
+        mean_norm: The length of the mean update.
+        rates: g_k . d in the order given, NaN for dropped clients: how fast each loss falls, to first order.
+        negative: How many coefficients are below 0.
+        condition: That of the Gram matrix of the unit updates before guards, None for rules that ask for none.
+        dropped: Who was left out, and why.
+        notes: The rule's own.
+        bounded: Whom a guard has bounded, and how.
+        multipliers: The guards', in the order given, NaN for dropped clients; None where all are 1.
+        warned: Of whom a guard warns.
     """
 
     norm: float
@@ -85,8 +96,12 @@ class Diagnostics:
 class Aggregate:
     """The outcome of a round: new parameters = old - server_lr * direction. Pass `state` to the next round.
 
-    The direction is the sum of coefficients[k] times update k, with the updates as they were sent, and of the
-    remembered updates times theirs.
+    Attributes:
+        coefficients: One for each client, in the order given, of the updates as they were sent.
+        direction: The sum of coefficients[k] times update k, and of the remembered updates times theirs.
+        diagnostics: What happened.
+        state: For the next call of `aggregate`.
+        remembered: Coefficients of the clients that were remembered, by id.
     """
 
     coefficients: Vector
@@ -113,14 +128,42 @@ def aggregate(
 ) -> Aggregate:
     """Aggregate the updates g_k = theta - theta_k of K clients by `rule`.
 
-    `updates` is a K x d tensor, a list of K flat tensors, or memory-mapped arrays. The facts are one number for each
-    client and may be left out where the rule does not need them; `round` counts from 1; `federation` is the number of
-    clients there are in all. Bad clients are dropped and named in `diagnostics.dropped`: a non-finite update or loss,
-    an accuracy or sample count the rule needs and cannot use, and, for rules that solve with the Gram matrix, a zero
-    update, which would veto every step. `guards` act on those that are left, in their order, before the rule; "default"
-    stands for the default ones. With a `memory` of so many rounds, or of "all", the rule is shown the last update of
-    every client heard within them beside those given here; pass the state of one round on to the next. A mistake in the
-    call raises `AdafedError`.
+    Bad clients are dropped and named in `diagnostics.dropped`: a non-finite update or loss, an accuracy or sample count
+    the rule needs and cannot use, and, for rules that solve with the Gram matrix, a zero update, which would veto every
+    step.
+
+    Args:
+        rule: What `adafed.rule(name, ...)` returns, or a rule of your own.
+        updates: A K x d tensor, a list of K flat tensors, or memory-mapped arrays.
+        losses: Of each client, of the model it received; like all facts, only where the rule needs it.
+        sizes: Sample counts of the clients.
+        accuracies: Training accuracies of the clients, from 0 to 1.
+        clients: Their ids, for rules that remember and for the diagnostics; without them, their places.
+        round: Counted from 1.
+        local_lr: The clients' learning rate, which q-FFL needs.
+        federation: How many clients there are in all; without it, those heard so far.
+        state: `state` of the round before; rules, guards and the memory look back by it.
+        guards: They act on the clients that are left, in their order, before the rule; "default" stands for the default
+            ones.
+        memory: So many rounds, or "all": the rule is shown the last update of every client heard within them beside
+            those given here.
+
+    Returns:
+        The direction, the coefficients, diagnostics and the next state.
+
+    Raises:
+        AdafedError: For a mistake in the call, in one sentence.
+
+    Examples:
+        Two clients pull in opposite directions; the one with the larger loss gets more of the step, and neither loses.
+
+        >>> import torch, adafed
+        >>> updates = torch.tensor([[1.0, 0.5], [-1.0, 1.0]])
+        >>> out = adafed.aggregate(adafed.rule("adafed", gamma=1.0), updates, losses=[1.0, 2.0])
+        >>> out.diagnostics.rates.round(3).tolist()
+        [0.375, 0.75]
+        >>> bool((out.diagnostics.rates > 0).all())
+        True
     """
     if not isinstance(rule, Rule):
         raise AdafedError(f"rule is {rule!r}; give a rule, as adafed.rule('adafed') makes one")

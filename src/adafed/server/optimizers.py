@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 
@@ -34,8 +34,38 @@ class ServerOptimizer(Named, ABC):
 
 
 OPTIMIZERS: Registry[type[ServerOptimizer]] = Registry("server optimiser", "server.optimizer", ServerOptimizer)
-optimizers = OPTIMIZERS.names
-optimizer = OPTIMIZERS.make
+
+
+def optimizers() -> tuple[str, ...]:
+    """The names of all server optimisers.
+
+    Returns:
+        As `adafed list optimizers` prints them.
+    """
+    return OPTIMIZERS.names()
+
+
+def optimizer(name: str, **options: Any) -> ServerOptimizer:
+    """The server optimiser called `name`: what is done with the direction that a rule found.
+
+    Args:
+        name: One of `optimizers()`, or `module:attribute` for your own.
+        **options: Its options, as in `momentum=0.9`.
+
+    Returns:
+        An optimiser with a method `step(parameters, direction, rate, state)`, which returns new parameters and state.
+
+    Raises:
+        AdafedError: For an unknown name or option, or a value out of its range.
+
+    Examples:
+        >>> import torch, adafed
+        >>> server = adafed.optimizer("sgd", momentum=0.5)
+        >>> theta, moments = server.step(torch.zeros(2), torch.ones(2), 0.1, {})
+        >>> theta
+        tensor([-0.1000, -0.1000])
+    """
+    return OPTIMIZERS.make(name, **options)
 
 
 def _moment(state: Mapping[str, torch.Tensor], key: str, like: torch.Tensor, initial: float = 0.0) -> torch.Tensor:
@@ -45,7 +75,11 @@ def _moment(state: Mapping[str, torch.Tensor], key: str, like: torch.Tensor, ini
 @OPTIMIZERS.register("sgd")
 @dataclass(frozen=True)
 class SGD(ServerOptimizer):
-    """theta - rate * m with m <- momentum * m + d: heavy ball, FedFA's server momentum in its textbook form."""
+    """theta - rate * m with m <- momentum * m + d: heavy ball, FedFA's server momentum in its textbook form.
+
+    Attributes:
+        momentum: How much of the last m is kept; 0 is plain SGD.
+    """
 
     summary: ClassVar[str] = "theta - rate * d, with optional heavy-ball momentum"
     momentum: float = 0.0
@@ -72,6 +106,10 @@ class EasyFLMomentum(ServerOptimizer):
     """FedFA's momentum as easyFL's code has it: theta - rate * (d - lr * m), m <- momentum m + (1 - momentum) d.
 
     It *subtracts* the running mean of the steps, a mild anti-momentum. That is what produced the published FedFA rows.
+
+    Attributes:
+        momentum: How much of the last m is kept.
+        lr: How much of m is subtracted from the direction.
     """
 
     summary: ClassVar[str] = "FedFA's momentum as easyFL's code has it (opposite sign)"
@@ -136,7 +174,15 @@ class _Adaptive(ServerOptimizer):
 @OPTIMIZERS.register("adam")
 @dataclass(frozen=True)
 class Adam(_Adaptive):
-    """FedAdam: v <- beta2 v + (1 - beta2) d^2."""
+    """FedAdam: v <- beta2 v + (1 - beta2) d^2.
+
+    Attributes:
+        beta1: How much of the last first moment m is kept.
+        beta2: How much of the last second moment v is kept; FedAdagrad adds up instead.
+        tau: Added to the root of v: the smallest denominator.
+        initial: v before the first round; the proofs of Reddi et al. take tau^2.
+        bias_correction: Divide out, as Kingma and Ba do, that m and v start at 0.
+    """
 
     summary: ClassVar[str] = "FedAdam"
 
@@ -144,7 +190,15 @@ class Adam(_Adaptive):
 @OPTIMIZERS.register("yogi")
 @dataclass(frozen=True)
 class Yogi(_Adaptive):
-    """FedYogi: v <- v - (1 - beta2) d^2 sign(v - d^2)."""
+    """FedYogi: v <- v - (1 - beta2) d^2 sign(v - d^2).
+
+    Attributes:
+        beta1: How much of the last first moment m is kept.
+        beta2: How much of the last second moment v is kept; FedAdagrad adds up instead.
+        tau: Added to the root of v: the smallest denominator.
+        initial: v before the first round; the proofs of Reddi et al. take tau^2.
+        bias_correction: Divide out, as Kingma and Ba do, that m and v start at 0.
+    """
 
     summary: ClassVar[str] = "FedYogi"
 
@@ -155,7 +209,15 @@ class Yogi(_Adaptive):
 @OPTIMIZERS.register("adagrad")
 @dataclass(frozen=True)
 class Adagrad(_Adaptive):
-    """FedAdagrad: v <- v + d^2, and no first moment (beta1 = 0)."""
+    """FedAdagrad: v <- v + d^2, and no first moment (beta1 = 0).
+
+    Attributes:
+        beta1: How much of the last first moment m is kept.
+        beta2: How much of the last second moment v is kept; FedAdagrad adds up instead.
+        tau: Added to the root of v: the smallest denominator.
+        initial: v before the first round; the proofs of Reddi et al. take tau^2.
+        bias_correction: Divide out, as Kingma and Ba do, that m and v start at 0.
+    """
 
     summary: ClassVar[str] = "FedAdagrad"
     beta1: float = 0.0
@@ -167,7 +229,15 @@ class Adagrad(_Adaptive):
 @OPTIMIZERS.register("amsgrad")
 @dataclass(frozen=True)
 class AMSGrad(_Adaptive):
-    """FedAMSGrad: Adam's v, but the denominator never falls: v_max <- max(v_max, v)."""
+    """FedAMSGrad: Adam's v, but the denominator never falls: v_max <- max(v_max, v).
+
+    Attributes:
+        beta1: How much of the last first moment m is kept.
+        beta2: How much of the last second moment v is kept; FedAdagrad adds up instead.
+        tau: Added to the root of v: the smallest denominator.
+        initial: v before the first round; the proofs of Reddi et al. take tau^2.
+        bias_correction: Divide out, as Kingma and Ba do, that m and v start at 0.
+    """
 
     summary: ClassVar[str] = "FedAMSGrad"
 

@@ -53,6 +53,8 @@ def check_numbers(numbers: Any, parameters: torch.Tensor | None) -> None:
     losses = numbers.get("losses", {})
     if not isinstance(losses, dict) or not all(name.isdecimal() and _finite(loss) for name, loss in losses.items()):
         raise DamagedState("the losses in it are no numbers")
+    if "step" in numbers and not (_finite(numbers["step"]) and numbers["step"] > 0):
+        raise DamagedState(f"its step is {numbers['step']!r}")
     for key in ("rule", "guards"):
         if not isinstance(numbers.get(key, {}), dict):
             raise DamagedState(f"its state of the {key} is no table")

@@ -16,6 +16,7 @@ from adafed.server.optimizers import Moments, ServerOptimizer
 from adafed.server.row_files import RowStore
 from adafed.server.saved import alike, check_numbers, ours
 from adafed.server.schedules import Schedule
+from adafed.server.steps import StepKind, require_plain
 from adafed.server_rules import Rule
 
 MOST = 1e30  # a rate; float32 ends soon after
@@ -31,7 +32,7 @@ class ServerState:
     `parameters` is flat; what follows the first `length` numbers of it are statistics (BatchNorm), which are averaged
     rather than stepped. `kept` names the round in which each client last wrote what it keeps; `known` is what the
     server's halves of the client rules know, each tensor named by its rule. `losses` are the last that clients told,
-    where they decide who is drawn.
+    where they decide who is drawn; `step` is the length that a safe step is tried with first in the next round.
     """
 
     parameters: torch.Tensor
@@ -42,6 +43,7 @@ class ServerState:
     kept: dict[str, int] = field(default_factory=dict)
     known: Tensors = field(default_factory=dict)
     losses: dict[str, float] = field(default_factory=dict)
+    step: float | None = None
 
     def packed(self) -> tuple[Tensors, str]:
         """As tensors and JSON, for a safetensors file."""
@@ -51,6 +53,8 @@ class ServerState:
         numbers: dict[str, object] = {"round": self.round, "length": self.length, "kept": self.kept}
         if self.losses:
             numbers["losses"] = self.losses
+        if self.step is not None:
+            numbers["step"] = self.step
         if self.rule_state is not None:
             numbers["rule"] = self.rule_state.numbers
             more, told = self.rule_state.known.packed()
@@ -83,6 +87,7 @@ class ServerState:
             kept=numbers["kept"] if "kept" in numbers else numbers["personal"],
             known=known,
             losses={str(client): float(loss) for client, loss in numbers.get("losses", {}).items()},
+            step=float(numbers["step"]) if "step" in numbers else None,
         )
 
 
@@ -94,6 +99,11 @@ class Server:
     optimizer: ServerOptimizer
     schedule: Schedule
     rate: float
+    kind: StepKind = "rate"  # how long its steps are
+
+    def __post_init__(self) -> None:
+        if self.kind == "safe":
+            require_plain(self.optimizer, self.schedule)
 
     def rate_of(self, round: int) -> float:
         """eta_t."""
@@ -113,6 +123,8 @@ class Server:
             return f"the checkpoint holds a model of {len(its)} numbers, and there is one of {len(mine)}"
         if its.dtype != mine.dtype:
             return f"the checkpoint's parameters are {its.dtype}, and the model's {mine.dtype}"
+        if self.kind == "safe" and state.rule_state is not None and state.step is None:
+            return "the checkpoint lacks the length of a safe step"
         if state.rule_state is None:
             return "the checkpoint holds moments and no step" if state.moments else None
         if rule is not None and ours(rule) and not alike(state.rule_state.numbers, rule.initial_state()):
@@ -131,14 +143,18 @@ class Server:
         outcome: Aggregate | None,
         statistics: torch.Tensor | None,
         term: torch.Tensor | None = None,
+        length: float | None = None,
     ) -> ServerState:
         """theta_{t+1} from theta_t; without an outcome (a skipped round) only the round moves on. A `term` is added to
-        the direction."""
+        the direction. A `length` other than the rate's is a safe step's; at 0 the model stays as it is."""
         if outcome is None:
             return replace(state, round=state.round + 1)
+        if length == 0:
+            return replace(state, round=state.round + 1, rule_state=outcome.state)
         old = state.parameters[: state.length]
         direction = outcome.direction if term is None else outcome.direction + term
-        new, moments = self.optimizer.step(old, direction, self.rate_of(state.round + 1), state.moments)
+        rate = self.rate_of(state.round + 1) if length is None else length
+        new, moments = self.optimizer.step(old, direction, rate, state.moments)
         rest = state.parameters[state.length :] if statistics is None else statistics
         parameters = torch.cat([new, rest]) if len(rest) else new
         return replace(state, parameters=parameters, round=state.round + 1, rule_state=outcome.state, moments=moments)

@@ -18,8 +18,14 @@ STATISTICS = ("running_mean", "running_var")
 
 @dataclass(frozen=True)
 class StateAggregate:
-    """`directions` has the shapes of the parameters; `statistics` are the clients' averages; `untouched` are the
-    integer buffers (step counters and the like), which have no average and are left to the caller."""
+    """The outcome of a round on named tensors.
+
+    Attributes:
+        outcome: What `aggregate` found for the parameters, side by side.
+        directions: With the names and shapes of the parameters.
+        statistics: The clients' averages.
+        untouched: Integer buffers (step counters and the like), which have no average and are left to the caller.
+    """
 
     outcome: Aggregate
     directions: dict[str, torch.Tensor]
@@ -41,11 +47,33 @@ def aggregate_states(
     statistics: Collection[str] | None = None,
     **facts: Any,
 ) -> StateAggregate:
-    """Aggregate what K clients made of the global state `before`; facts as for `aggregate`.
+    """Aggregate what K clients made of the global state `before`.
 
     Floating tensors are parameters, unless their name ends in running_mean or running_var (or is in `statistics`):
     those are averaged over the clients that were not dropped, by sample count where `sizes` is given. A client whose
     statistics or sample count are of no use has no part in those averages.
+
+    Args:
+        rule: What `adafed.rule(name, ...)` returns.
+        before: `state_dict()` of the global model.
+        after: One `state_dict()` a client.
+        sizes: Sample counts of the clients.
+        statistics: Names of tensors that are averaged; None: those of BatchNorm.
+        **facts: All else that `aggregate` takes: `losses`, `clients`, `state`, ...
+
+    Returns:
+        The outcome, and `applied(before, server_lr)`, which is the new state.
+
+    Raises:
+        AdafedError: Where states differ in names or shapes, and as for `aggregate`.
+
+    Examples:
+        >>> import torch, adafed
+        >>> before = {"weight": torch.zeros(2)}
+        >>> after = [{"weight": torch.tensor([-1.0, 0.0])}, {"weight": torch.tensor([0.0, -3.0])}]
+        >>> out = adafed.aggregate_states(adafed.rule("fedavg", weighted=False), before, after)
+        >>> out.applied(before, server_lr=1.0)["weight"]
+        tensor([-0.5000, -1.5000])
     """
     if not isinstance(after, Sequence) or isinstance(after, str):
         raise AdafedError(f"after is a {type(after).__name__}; give a list with the state_dict of each client")

@@ -26,25 +26,28 @@ class AdaFed(Rule):
     The paper orthogonalises the updates and takes the shortest vector in their hull. That vector is the shortest one in
     the *affine* hull of the g_k / w_k, and follows from the K x K Gram matrix M alone: solve M y = w, divide by w . y.
 
-    hull  "affine": the paper's point; coefficients may be negative. Where the updates are dependent but some d has the
-          property, the shortest such d; where none has it (the paper's point is then 0), the simplex point.
-          "simplex": min ||sum y_k g_k||^2 over y >= 0, w . y = 1. The same point whenever the paper's coefficients
-          are non-negative; otherwise g_k . d >= w_k ||d||^2 with equality on the support: no rate is ever negative,
-          no other d of that length has a larger smallest g_k . d / w_k, and d = 0 only at Pareto-stationary points.
-    scale what w is divided by first, which multiplies d by the same number. Theorem 2 grants descent for all clients
-          for eta_t < (2/L) min_k w_k, with L the smoothness constant of the losses whose gradients the g_k are.
-          "mean": the safe rate is (2/L) min w / mean w. Equal losses take gamma = 0's step at any loss level, so a
-          constant eta_t serves a whole training run; safety for the smallest loss is not built in.
-          "update": as "mean", then d is lengthened to the mean of the updates, but at most doubled. Where updates of a
-          few clients disagree by chance, eta_t then means what it means for FedAvg; where they cancel, d shrinks.
-          The safe rate is that of "mean", halved at most.
-          "min": the safe rate is the constant 2/L, all of Theorem 2; steps shrink by min w / mean w, which for large
-          gamma and unequal losses nearly stops training.
-          "paper": w as printed; the safe rate moves with the losses, and for a constant eta_t the step grows like
-          loss^-gamma as the losses fall.
-    ridge is added to M's diagonal, relative to the diagonal's mean. It bends the rates away from w.
-
     All losses zero counts as gamma = 0. A single client gets its own update, divided by its scaled w.
+
+    Attributes:
+        gamma: The power of the loss in w: 0 lets all losses fall at one rate, more favours the larger ones.
+        scale: What w is divided by first, which multiplies d by the same number. Theorem 2 grants descent for all
+            clients for eta_t < (2/L) min_k w_k, with L the smoothness constant of the losses whose gradients the g_k
+            are.
+            "mean": the safe rate is (2/L) min w / mean w. Equal losses take gamma = 0's step at any loss level, so a
+            constant eta_t serves a whole training run; safety for the smallest loss is not built in.
+            "update": as "mean", then d is lengthened to the mean of the updates, but at most doubled. Where updates of
+            a few clients disagree by chance, eta_t then means what it means for FedAvg; where they cancel, d shrinks.
+            The safe rate is that of "mean", halved at most.
+            "min": the safe rate is the constant 2/L, all of Theorem 2; steps shrink by min w / mean w, which for large
+            gamma and unequal losses nearly stops training.
+            "paper": w as printed; the safe rate moves with the losses, and for a constant eta_t the step grows like
+            loss^-gamma as the losses fall.
+        hull: "affine": the paper's point; coefficients may be negative. Where the updates are dependent but some d has
+            the property, the shortest such d; where none has it (the paper's point is then 0), the simplex point.
+            "simplex": min ||sum y_k g_k||^2 over y >= 0, w . y = 1. The same point whenever the paper's coefficients
+            are non-negative; otherwise g_k . d >= w_k ||d||^2 with equality on the support: no rate is ever negative,
+            no other d of that length has a larger smallest g_k . d / w_k, and d = 0 only at Pareto-stationary points.
+        ridge: Added to M's diagonal, relative to the diagonal's mean. It bends the rates away from w.
     """
 
     summary = "every loss falls, in proportion to its power gamma"

@@ -26,6 +26,9 @@ class AFL(Rule):
     cohort's entries get a gradient before the projection. lambda starts uniform over the federation, whose size is
     `federation` among the facts, or the number of clients seen so far. A newcomer who makes the federation grow to N
     clients enters with 1/N, taken from the others in proportion.
+
+    Attributes:
+        step: How far lambda ascends along the losses in a round (lambda_lr of the method).
     """
 
     summary = "worst-case mixture of the clients, by projected ascent"

@@ -20,13 +20,17 @@ class AgnosticFair(Rule):
     AFL with few numbers to ascend instead of one for each client: alpha lies in the simplex, starts uniform, and takes
     AFL's projected step, in which the gain of kernel m is its mean loss. p_k = n_k / sum n.
 
-    over  "losses": `kernels` Gaussian bumps of deviation `width`, their centres spread evenly from the smallest loss of
-          the cohort (0) to the largest (1). One kernel is constant, which is FedAvg.
-          "clients": the clients' indicators, which is AFL.
-
     Its authors weigh single samples, by bumps over their features, and constrain the model's unfairness to a sensitive
     attribute. Here the server sees no sample and the data has no such attribute: kernels are over what it does see,
     and the constraint is left out.
+
+    Attributes:
+        over: "losses": `kernels` Gaussian bumps of deviation `width`, their centres spread evenly from the
+            smallest loss of the cohort (0) to the largest (1); one kernel is constant, which is FedAvg.
+            "clients": the clients' indicators, which is AFL.
+        kernels: How many bumps.
+        width: Their deviation, where the losses of the cohort span 0 to 1.
+        step: How far alpha ascends in a round.
     """
 
     summary = "worst-case mixture of a few kernels over the losses"

@@ -28,13 +28,22 @@ Numbers = dict[str, Any]
 
 @dataclass(frozen=True)
 class Facts:
-    """What a rule may know of one round. Facts the rule does not need may be None.
+    """What a rule may know of one round. Facts that a rule does not need may be None.
 
-    `clients` are the cohort and, where the server remembers the federation, those it remembers behind them: a rule
-    treats all alike, unless it asks for `ages`, the rounds since each was heard (None where nobody is remembered).
-    `gram` has a row for each of them, followed by one for each further vector (`memory`, as pairs of client and round),
-    for the rules that look back themselves. `norms` are the updates' lengths ||g_k||. `last` are the coefficients that
-    the clients had last, 0 for new ones: a guess at this round's.
+    Attributes:
+        clients: The cohort and, where the server remembers the federation, those it remembers behind them: a rule
+            treats all alike, unless it asks for `ages`.
+        round: Counted from 1.
+        losses: What each client told of the model it received.
+        sizes: Sample counts.
+        accuracies: Training accuracies, from 0 to 1.
+        local_lr: The clients' learning rate.
+        federation: How many clients there are in all.
+        norms: The updates' lengths ||g_k||.
+        gram: M_jk = g_j . g_k, with a row for each of the clients, followed by one for each further vector (`memory`).
+        memory: The further vectors, as pairs of client and round, for rules that look back themselves.
+        ages: Rounds since each client was heard; None where nobody is remembered.
+        last: The coefficients that the clients had last, 0 for new ones: a guess at this round's.
     """
 
     clients: tuple[str, ...]
@@ -93,7 +102,13 @@ def client_key(client: str) -> tuple[int, int, str]:
 
 @dataclass(frozen=True)
 class Answer:
-    """A rule's answer: one coefficient for each row it was shown, its next state, and notes for the diagnostics."""
+    """A rule's answer.
+
+    Attributes:
+        coefficients: One for each row it was shown.
+        state: Its next state: numbers, strings, lists and dicts.
+        notes: For the diagnostics.
+    """
 
     coefficients: Vector
     state: Numbers = field(default_factory=dict)
@@ -104,9 +119,13 @@ class Answer:
 class Rule(Named, ABC):
     """Base of all rules: a frozen dataclass whose fields are its options.
 
-    `name` is what it is registered under, or `module:attribute`. `summary` is the line that `adafed list` prints.
-    `degree` is the power of c by which d grows when every update is multiplied by c (None: no such law). `grid` holds
-    the values the paper searched, for `adafed tune`.
+    Attributes:
+        name: What it is registered under, or `module:attribute`.
+        summary: The line that `adafed list` prints.
+        source: Who published it.
+        degree: The power of c by which d grows when every update is multiplied by c (None: no such law).
+        presets: Named sets of options.
+        grid: The values the paper searched, for `adafed tune`.
     """
 
     degree: ClassVar[int | None] = 1
@@ -153,14 +172,43 @@ register = RULES.register
 
 
 def rules() -> tuple[str, ...]:
-    """The names of all registered rules."""
+    """The names of all registered rules.
+
+    Returns:
+        As `adafed list rules` prints them.
+
+    Examples:
+        >>> import adafed
+        >>> "adafed" in adafed.rules()
+        True
+    """
     return RULES.names()
 
 
 def rule(name: str, *, preset: str | None = None, **options: Any) -> Rule:
-    """The rule called `name`, with its options; a rule of your own may be named `module:attribute`.
+    """The rule called `name`, with its options.
 
-    `preset` picks a named set of options, which `options` may override.
+    Args:
+        name: One of `rules()`, or `module:attribute` for your own.
+        preset: A named set of options, which `options` may override; `adafed` has "paper", the rule as printed.
+        **options: Its options, as in `gamma=5.0`.
+
+    Returns:
+        A rule, for `aggregate` and `FairStrategy`.
+
+    Raises:
+        AdafedError: For an unknown name, option or preset, or a value out of its range.
+
+    Examples:
+        >>> import adafed
+        >>> print(adafed.rule("adafed", gamma=5.0))
+        adafed(gamma=5.0)
+        >>> adafed.rule("adafed", preset="paper").hull
+        'affine'
+        >>> adafed.rule("adafed", gamma=-1.0)
+        Traceback (most recent call last):
+        ...
+        adafed.errors.AdafedError: rule.gamma is -1.0; it must be a finite number at least 0
     """
     if preset is not None:
         presets = RULES.entry(name).presets

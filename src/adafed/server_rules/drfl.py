@@ -17,6 +17,9 @@ class DRFL(Rule):
 
     q = 0 is FedAvg. All losses zero counts as q = 0. Its authors also draw clients with large losses more often, which
     is the cohort's business and no rule's.
+
+    Attributes:
+        q: The power of the loss; 0 is FedAvg.
     """
 
     summary = "sample count times loss to the power q"

@@ -22,6 +22,12 @@ class FCFC(Rule):
     does not run it; its constraint on demographic groups has no counterpart here. From round `pareto_from` on (0:
     never) the second stage takes the shortest vector of the updates' convex hull, which raises no client's loss to
     first order; the smooth maximum's own gradient lies in that hull, so it adds no constraint.
+
+    Attributes:
+        delta: delta_1: how smooth the maximum is in the first round.
+        decay: What delta is multiplied with after every round.
+        smallest: The least that delta becomes.
+        pareto_from: The round from which the second stage is taken; 0: never.
     """
 
     summary = "smooth maximum of the losses, sharpened over the rounds"

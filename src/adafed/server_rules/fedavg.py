@@ -12,7 +12,11 @@ from adafed.server_rules.base import Answer, Facts, Need, Numbers, Rule, registe
 @register("fedavg")
 @dataclass(frozen=True)
 class FedAvg(Rule):
-    """Minimises sum_k p_k f_k: y_k = n_k / sum n over the cohort, or 1/K with `weighted=False`."""
+    """Minimises sum_k p_k f_k: y_k = n_k / sum n over the cohort, or 1/K with `weighted=False`.
+
+    Attributes:
+        weighted: By sample count; otherwise every client counts 1/K.
+    """
 
     summary = "average of the updates, weighted by sample count"
     source = "McMahan et al. 2017"

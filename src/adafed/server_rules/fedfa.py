@@ -25,6 +25,11 @@ class FedFA(Rule):
     a logarithm would fail; "easyfl" adds 1e-6 and 1e-5 to the shares inside the logarithms (pair it with the server
     optimiser `fedfa-easyfl`, whose momentum has the opposite sign); "fedlf" divides the raw accuracies and counts by
     the sums of the logarithms, which favours accurate clients and need not sum to 1.
+
+    Attributes:
+        alpha: How much the accuracies weigh.
+        beta: How much the participation weighs.
+        variant: "paper", or a public code's formula: "easyfl" or "fedlf".
     """
 
     summary = "low accuracy and frequent participation weigh more"

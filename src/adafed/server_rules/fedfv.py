@@ -23,6 +23,10 @@ class FedFV(Rule):
     updates remembered from then (of clients not in this cohort) that oppose it. Last, it gets the mean's length.
 
     Every vector here is a combination of the rows of the Gram matrix, so the rule works on combinations.
+
+    Attributes:
+        alpha: The share of the clients, those with the largest losses, whose updates are left as they are.
+        tau: For how many rounds the updates of absent clients are remembered; 0: no external conflicts.
     """
 
     summary = "project conflicting updates off each other, then average"

@@ -19,6 +19,9 @@ class FedGini(Rule):
     is that of two public copies of the method (in the code of FedLF and of FedGF), of which one ranks from the largest
     loss and the other mixes ranks with positions; here the larger loss weighs more, which is the method's aim. Both
     begin with the plain average, one until the length of its updates no longer falls: that beginning is left out.
+
+    Attributes:
+        epsilon: The part of a weight that all have alike.
     """
 
     summary = "the rank of the loss, progressively, over a plain average"

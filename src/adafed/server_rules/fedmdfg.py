@@ -27,6 +27,10 @@ class FedMDFG(Rule):
     No rate g_k . d is negative, nor that of the angle. theta = 90 and absent=False is MGDA on updates of one length.
     Its authors go on to search the step, halving it until no loss rises, and switch the angle on as well when a
     client's loss has risen; here the step is server.rate, and the angle alone decides.
+
+    Attributes:
+        theta: The angle in degrees from which on the losses count as unequal; 90: never.
+        absent: Whether last round's updates of absent clients are among the rows.
     """
 
     summary = "common descent of clients, absent clients and the losses' inequality"

@@ -20,6 +20,11 @@ class FedMGDA(Rule):
     `prior` is "uniform" (1/K, as in the authors' code) or "size" (n_k / sum n). epsilon = 0 is the average of the unit
     updates, epsilon >= 1 leaves only the simplex. The step has length at most eta_t at every stage of training, so it
     needs a decaying server rate to converge. The box can cost the common descent that the free problem has.
+
+    Attributes:
+        epsilon: How far a coefficient may be from its prior: 0 is the average of the unit updates, 1 or more
+            leaves only the simplex.
+        prior: "uniform", 1/K as in the authors' code, or "size", n_k / sum n.
     """
 
     summary = "shortest vector in the hull of the unit updates, near a prior"

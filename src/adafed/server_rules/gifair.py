@@ -17,6 +17,9 @@ class GIFAIR(Rule):
 
     r_k runs from -(K-1) for the smallest loss to K-1 for the largest in steps of 2, and lambda_max = min p / (K-1), so
     that 0 <= c < 1 keeps every weight positive. Ties of the losses are broken by client id.
+
+    Attributes:
+        c: How much of the largest possible shift is taken, from 0 (FedAvg) to below 1.
     """
 
     summary = "sample-count weights, shifted by the rank of the loss"

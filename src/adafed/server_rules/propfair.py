@@ -18,6 +18,10 @@ class PropFair(Rule):
     Its authors change the clients' local loss instead: that is the client rule of this name. The two are the same, but
     for the length of the step, where a client takes one step on all its samples. A utility below `smallest` counts as
     that. M should exceed the losses of an untrained model: log(classes) for cross-entropy. M -> infinity is FedAvg.
+
+    Attributes:
+        M: The allowance of a loss; above log(classes) for cross-entropy.
+        smallest: The least that M - F_k counts as.
     """
 
     summary = "sample count over what is left of the loss's allowance M"

@@ -21,6 +21,10 @@ class QFFL(Rule):
     With L = 1/lr: Delta_k = F_k^q L g_k, h_k = q F_k^(q-1) ||L g_k||^2 + L F_k^q, and d = sum Delta_k / sum h_k.
     `lr=None` takes the clients' learning rate of the round, so that L follows its decay. q = 0 is the plain average.
     With several local steps L g_k is no gradient any more and h_k grows: expect small steps for large q.
+
+    Attributes:
+        q: The power of the loss; 0 is the plain average.
+        lr: 1/L; None takes the clients' learning rate of the round.
     """
 
     summary = "q-FedAvg: loss to the power q sets the weight"

@@ -19,6 +19,11 @@ class TERM(Rule):
     `weighted=True` multiplies by the sample counts. `variant="reference"` is the published code's step: the normaliser
     is a running mean over rounds (each relative to its own largest loss), and the result is averaged once more over the
     cohort, so in steady state the step is K times smaller than the softmax one.
+
+    Attributes:
+        t: The tilt: above 0 large losses weigh more, below 0 less.
+        weighted: Multiply by the sample counts.
+        variant: "softmax", or "reference" for the step of the published code.
     """
 
     summary = "softmax of the losses, tilted by t"

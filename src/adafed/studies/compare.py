@@ -31,6 +31,7 @@ from adafed.rounds.records import RoundRecord
 from adafed.runs.directory import require_same
 from adafed.runs.store import Store
 from adafed.runs.summary import RunSummary, label
+from adafed.server_rules import rules
 from adafed.studies.lifeline import Lifeline
 
 Watch = Callable[["Run", int, RoundRecord | None], None]
@@ -64,8 +65,11 @@ def planned(study: Study, seeds: Sequence[int], settings: Iterable[str], out: Pa
 
 
 def method_from(text: str) -> tuple[str, dict[str, object]]:
-    """`adafed` or `adafed:gamma=5,hull=simplex` from the command line, as a method of its own."""
+    """`adafed`, `adafed:gamma=5,hull=simplex` or `mine:Rule:times=3` from the command line, as a method of its own."""
     name, _, options = text.partition(":")
+    if name not in rules() and options and "=" not in options.split(":")[0]:  # module:attribute
+        attribute, _, options = options.partition(":")
+        name = f"{name}:{attribute}"
     settings = [f"rule.{option.strip()}" for option in options.split(",") if option.strip()]
     over = merged({"rule": {"name": name}}, parse_settings(settings))
     return label(config_from(over)), over

@@ -89,6 +89,8 @@ def kept_run(method: str, directory: Path, part: str = "test", columns: Sequence
     found = [metrics(record, part, columns) for record in records]
     named = [key for key in found[0] if is_own(key) or key.startswith(CLIENT) or METRICS[key].kept]
     told = {"rule": config.to_dict()["rule"], "rate": config.server.rate, "loss": config.server.loss}
+    if config.memory.rounds != 0:
+        told["memory"] = config.memory.rounds
     values = {key: tuple(_rounded(one.get(key)) for one in found) for key in named}
     at = tuple(record.round for record in records)
     return KeptRun(method, config.seed, last, config.personalised, at, values, told)

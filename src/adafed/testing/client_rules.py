@@ -41,10 +41,14 @@ SMALL: dict[str, Any] = {
 
 
 def check_client_rule(checked: ClientRule | type[ClientRule]) -> None:
-    """Raise AssertionError, with a sentence that names the property, unless the rule has all CLIENT_PROPERTIES.
+    """Pass where the rule has all CLIENT_PROPERTIES.
 
-    A class is made with its defaults; check a rule once for each set of options that takes another path. A rule with a
-    plan of the run must be content with five rounds of four clients.
+    Args:
+        checked: The rule, or its class, which is made with its defaults; check a rule once for each set of options that
+            takes another path. A rule with a plan of the run must be content with five rounds of four clients.
+
+    Raises:
+        AssertionError: With a sentence that names the property that it does not have.
     """
     check(checked() if isinstance(checked, type) else checked, CLIENT_PROPERTIES)
 

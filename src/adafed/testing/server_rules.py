@@ -26,9 +26,19 @@ PLAIN_STATE = "has a state of plain numbers, strings, lists and dicts"
 
 
 def check_rule(checked: Rule | type[Rule]) -> None:
-    """Raise AssertionError, with a sentence that names the property, unless the rule has all PROPERTIES.
+    """Pass where the rule has all PROPERTIES.
 
-    A class is made with its defaults; check a rule once for each set of options that takes another path.
+    Args:
+        checked: The rule, or its class, which is made with its defaults; check a rule once for each set of options that
+            takes another path.
+
+    Raises:
+        AssertionError: With a sentence that names the property that it does not have.
+
+    Examples:
+        >>> import adafed
+        >>> from adafed.testing import check_rule
+        >>> check_rule(adafed.rule("term", t=2.0))
     """
     check(checked() if isinstance(checked, type) else checked, PROPERTIES)
 

@@ -79,6 +79,8 @@ def on_flower(config: Config, directory: Path, nodes: int = 6, **options: Any) -
         {"local": {"mixup": 1.0}, "ditto": {"lambda": 0.5}},
         {"memory": {"rounds": "all"}, "cohort": {"fraction": 0.5}, "rounds": 4},
         {"memory": {"rounds": 2, "storage": "int8"}, "cohort": {"count": 2, "sampling": "loss"}, "rounds": 4},
+        {"server": {"step": "safe", "rate": 0.5}, "rounds": 4, "cohort": {"fraction": 0.5}},
+        {"server": {"step": "safe", "rate": 20.0}, "rule": "fedavg", "rounds": 3, "ditto": {}},
         FEDCORR,
         FEDCORR | {"rule": "adafed", "fedcorr": {"group": 2, "clean_rounds": 1, "iterations": 2}, "ditto": {}},
         {"client": {"rules": ["scaffold"]}, "rule": "fedavg", "rounds": 4, "cohort": {"fraction": 0.5}},

@@ -252,6 +252,40 @@ def _cohort(round: int) -> tuple[int, ...]:
     return Sampler(CohortSection(fraction=0.5), ("0", "1", "2", "3"), np.array(SIZES), 0).cohort(round).clients
 
 
+def test_a_safe_step_is_another_phase_and_harms_nobody() -> None:
+    def linear(context: Context) -> NodeData:
+        return replace(load(context), model=torch.nn.Linear(3, 2))
+
+    torch.manual_seed(1)
+    begun = torch.nn.Linear(3, 2)
+    strategy, grid = FairStrategy("adafed", server_step="safe", server_lr=64.0), PretendGrid(APP, NODES)
+    grid.app = fair_client(linear, train, measure)
+    result = strategy.start(grid, ArrayRecord(begun.state_dict()), num_rounds=1, timeout=5.0)
+    assert strategy.record is not None
+    assert strategy.record.rho == 1.0
+    assert 0 < strategy.record.server_rate < 64.0
+    kinds = [message.metadata.message_type for message in grid.sent]
+    assert kinds.count("train") == NODES
+    assert NODES <= kinds.count("query.losses") <= 3 * NODES
+    stepped = torch.nn.Linear(3, 2)
+    stepped.load_state_dict(result.arrays.to_torch_state_dict())
+    for one in strategy.record.participants:  # what they told is the loss of the model that was taken
+        with torch.no_grad():
+            before, after = (measure(model, samples(int(one.client)))[0] for model in (begun, stepped))
+        assert (one.before, one.stepped) == (pytest.approx(before), pytest.approx(after))
+        assert after <= before
+
+
+def test_apps_that_cannot_tell_their_losses_are_not_stepped_for(caplog: pytest.LogCaptureFixture) -> None:
+    plain = ClientApp()
+    plain.train()(APP._registered_funcs["train.default"])
+    strategy = FairStrategy("fedavg", server_step="safe")
+    run(strategy, app=plain)
+    assert strategy.record is not None
+    assert strategy.record.skipped == "no client told its loss at the model that a step would lead to"
+    assert "did not tell its losses" in caplog.text
+
+
 def test_ids_need_not_count_from_zero() -> None:
     def far(context: Context) -> NodeData:
         mine = load(context)
@@ -546,6 +580,8 @@ def test_a_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
         ({"fraction_train": 1.5}, "fraction_train is 1.5"),
         ({"loss": "last"}, "loss is 'last'"),
         ({"server_optimizer": "lion"}, "lion"),
+        ({"server_step": "long"}, "server_step is 'long'"),
+        ({"server_step": "safe", "server_optimizer": "adam"}, "does not go with server.optimizer = 'adam'"),
     ],
 )
 def test_mistakes_are_told_in_a_sentence(options: dict[str, Any], told: str) -> None:

@@ -20,19 +20,30 @@ from adafed.training.local import Gradients, Samples
 @dataclass(frozen=True)
 class FedCorr(ClientRule):
     """Wrong labels are found and corrected before the training proper. Defaults are its authors' for CIFAR-10, but for
-    the rounds of the clean clients, of which they have 500."""
+    the rounds of the clean clients, of which they have 500.
+
+    Attributes:
+        iterations: T_1: how often the first stage visits everyone.
+        group: Clients in a round of the first stage.
+        clean_rounds: T_2: rounds of the clients found clean; the rest of the run is T_3.
+        beta: How much a noisy client is held to the global model in the first stage.
+        kappa: A client with at most this share of wrong labels is clean.
+        neighbours: Of the local intrinsic dimension.
+        relabelled: pi: this share of the labels found wrong is corrected.
+        confidence: Of the global model in its answer, before a label is taken from it.
+    """
 
     summary = "finds clients with wrong labels and corrects the labels, in three stages"
     source = "Xu et al. 2022"
     section = "fedcorr"
-    iterations: int = 5  # T_1: how often the first stage visits everyone
-    group: int = 1  # clients in a round of the first stage
-    clean_rounds: int = 20  # T_2: rounds of the clean clients; the rest of the run is T_3
-    beta: float = 5.0  # how much a noisy client is held to the global model in the first stage
-    kappa: float = 0.1  # a client with at most this share of wrong labels is clean
-    neighbours: int = 20  # of the local intrinsic dimension
-    relabelled: float = 0.5  # pi: this share of the labels found wrong is corrected
-    confidence: float = 0.5  # of the global model in its answer, before a label is taken from it
+    iterations: int = 5
+    group: int = 1
+    clean_rounds: int = 20
+    beta: float = 5.0
+    kappa: float = 0.1
+    neighbours: int = 20
+    relabelled: float = 0.5
+    confidence: float = 0.5
 
     def __post_init__(self) -> None:
         for option in ("iterations", "group", "neighbours"):

@@ -20,15 +20,24 @@ from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from adafed.engines.flower.replies import CLIENT, SAMPLES
+from adafed.engines.flower.trying import ACTION, models, numbered
 from adafed.errors import AdafedError
 from adafed.rounds.replies import ACCURACY, AFTER, LOSS
 
 
 @dataclass(frozen=True)
 class NodeData:
-    """One client: its own id, a module of the model's shape, its training and test data in any form, and how many
-    training samples there are. `test_samples` may be left out where the test data are a loader, a data set, or tensors
-    side by side."""
+    """What a node holds: one client.
+
+    Attributes:
+        client: Its own id, a whole number that stays the client's.
+        model: A module of the model's shape.
+        train: Training data in any form that your train function takes.
+        test: Test data likewise.
+        samples: How many training samples there are.
+        test_samples: How many test samples; may be left out where the test data are a loader, a data set, or tensors
+            side by side.
+    """
 
     client: int
     model: torch.nn.Module
@@ -44,10 +53,19 @@ Measure = Callable[[torch.nn.Module, Any], tuple[float, float]]
 
 
 def fair_client(load: Load, train: Train, measure: Measure) -> ClientApp:
-    """A ClientApp that answers everything `FairStrategy` asks: who it is, a round of training, and an evaluation.
+    """A ClientApp that answers everything `FairStrategy` asks: who it is, a round of training, the training losses at
+    models that a step may lead to, and an evaluation.
 
     The reply to a round holds the trained model and, of the training data, the loss and the accuracy of the received
     model and the loss of the trained one.
+
+    Args:
+        load: From Flower's context to what this node holds.
+        train: `train(model, data, config)` in place; `config` is what the server sent.
+        measure: `measure(model, data)` to mean loss and accuracy.
+
+    Returns:
+        The `app` that a Flower project names as its clientapp.
     """
     app = ClientApp()
 
@@ -55,6 +73,14 @@ def fair_client(load: Load, train: Train, measure: Measure) -> ClientApp:
     def query(message: Message, context: Context) -> Message:
         mine = load(context)
         return reply(message, {"metrics": MetricRecord({CLIENT: [mine.client], SAMPLES: [mine.samples]})})
+
+    @app.query(ACTION)
+    def losses(message: Message, context: Context) -> Message:
+        mine, told = load(context), {}
+        for k, record in enumerate(models(message.content.array_records)):
+            mine.model.load_state_dict(record.to_torch_state_dict())
+            told[LOSS + numbered(k)] = _measured(measure, mine.model, mine.train)[0]
+        return reply(message, {"metrics": MetricRecord({CLIENT: mine.client, **told})})
 
     @app.train()
     def one_round(message: Message, context: Context) -> Message:

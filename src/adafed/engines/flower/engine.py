@@ -20,6 +20,7 @@ from adafed.engines.flower.replies import (
     suffixes,
     told_of,
 )
+from adafed.engines.flower.trying import AT_ONCE, numbered
 from adafed.engines.flower.work import RESTARTED, layout, prefix
 from adafed.engines.station import Station
 from adafed.rounds.cohort import Cohort
@@ -45,6 +46,7 @@ class FlowerEngine:
         self.conversation.timeout = timeout
         self.conversation.roster.samples = {c: int(n) for c, n in enumerate(station.federation.train_sizes)}
         self.processes = torch.get_num_threads()
+        self.at_once = AT_ONCE
         rules = self.config.parts.client_rules
         self._sent = tuple(f"{rule.name}.{name}" for rule in rules for name in rule.sends)
         self._received = tuple(f"{rule.name}.{name}" for rule in rules for name in rule.receives)
@@ -92,6 +94,14 @@ class FlowerEngine:
 
     def measure(self, wanted: Sequence[Wanted], state: ServerState) -> list[list[Scores]]:
         """One phase for all that is wanted."""
+        return self._heard(wanted, [state])[0]
+
+    def tried(self, wanted: Wanted, states: Sequence[ServerState]) -> list[list[Scores]]:
+        return [scores for (scores,) in self._heard([wanted], states)]
+
+    def _heard(self, wanted: Sequence[Wanted], states: Sequence[ServerState]) -> list[list[list[Scores]]]:
+        """For each of the models, for each thing that is wanted. Models beyond the first are numbered."""
+        state = states[0]
         nodes = self.conversation.nodes(self.grid)
         self.conversation.roster.meet(self.grid, nodes, self.conversation.timeout)
         everyone = sorted({client for one in wanted for client in one.clients})
@@ -105,10 +115,10 @@ class FlowerEngine:
                 told = {"part": one.part, "personal": one.personal, "last": one.last}
                 parts.append({**told, "clients": mine, "orders": orders})
             configs[node] = {"clients": clients, "kept": self._kept(clients, state), "wanted": json.dumps(parts)}
-        records = {"arrays": self.arrays.record(state.parameters)}
+        records = {f"arrays{numbered(k)}": self.arrays.record(one.parameters) for k, one in enumerate(states)}
         messages = self.conversation.messages(MessageType.EVALUATE, records, configs, state.round)
         heard = self._numbers(messages)
-        return [_scores(one, heard, self.ids) for one in wanted]
+        return [[_scores(one, heard, self.ids, numbered(k)) for one in wanted] for k in range(len(states))]
 
     def ask(
         self, rule: str, clients: Sequence[int], orders: Sequence[Mapping[str, Orders]], state: ServerState
@@ -156,12 +166,12 @@ class FlowerEngine:
         return [state.kept.get(str(client), 0) for client in clients]
 
 
-def _scores(wanted: Wanted, heard: Mapping[int, Mapping[str, float]], ids: Sequence[str]) -> list[Scores]:
-    """What clients said of one part of their data; nonsense is named and left out."""
-    before, scores = prefix(wanted.part, wanted.personal), []
+def _scores(wanted: Wanted, heard: Mapping[int, Mapping[str, float]], ids: Sequence[str], number: str) -> list[Scores]:
+    """What clients said of one model and part of their data; nonsense is named and left out."""
+    before, told, scores = prefix(wanted.part, wanted.personal), (SAMPLES, LOSS, ACCURACY), []
     for client in wanted.clients:
         numbers = heard.get(client, {})
-        score = sensible(client, ids[client], *(numbers.get(f"{before}{key}") for key in (SAMPLES, LOSS, ACCURACY)))
+        score = sensible(client, ids[client], *(numbers.get(f"{before}{key}{number}") for key in told))
         scores += [] if score is None else [score]
     return scores
 

@@ -36,8 +36,15 @@ Settings = dict[str, Any]
 
 
 def experiment_server(experiment: str | Path | Config, **settings: Any) -> ServerApp:
-    """A ServerApp that runs the experiment. `settings` stand in for the run config: `run-dir`, `nodes`, `timeout` and
-    `evaluate-every`."""
+    """A ServerApp that runs the experiment.
+
+    Args:
+        experiment: A TOML file, the name of a packaged experiment, or a configuration.
+        **settings: In place of the run config: `run-dir`, `nodes`, `timeout` and `evaluate-every`.
+
+    Returns:
+        The `app` that a Flower project names as its serverapp.
+    """
     app = ServerApp()
 
     @app.main()
@@ -52,7 +59,15 @@ def experiment_server(experiment: str | Path | Config, **settings: Any) -> Serve
 
 
 def experiment_client(experiment: str | Path | Config, **settings: Any) -> ClientApp:
-    """A ClientApp that does the work of the clients its node holds."""
+    """A ClientApp that does the work of the clients its node holds.
+
+    Args:
+        experiment: The same as the server's.
+        **settings: In place of the run config.
+
+    Returns:
+        The `app` that a Flower project names as its clientapp.
+    """
     app = ClientApp()
 
     @app.query()

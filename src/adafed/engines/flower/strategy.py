@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from logging import getLogger
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord
@@ -25,15 +25,18 @@ from adafed.engines.flower.conversation import Conversation
 from adafed.engines.flower.engine import sensible
 from adafed.engines.flower.replies import SAMPLES, client_of, node_of, numbers_of, suffixes
 from adafed.engines.flower.reporting import diagnostics, fairness_metrics
+from adafed.engines.flower.trying import AT_ONCE, telling
 from adafed.errors import AdafedError
 from adafed.rounds.cohort import NO_LOSSES, Cohort, Sampler
 from adafed.rounds.records import Evaluation, RoundRecord
 from adafed.rounds.replies import ACCURACY, LOSS, LOSSES
 from adafed.rounds.round import ServerHalf
+from adafed.rounds.safe import Trying
 from adafed.server.memory import Remember
 from adafed.server.optimizers import ServerOptimizer, optimizer
 from adafed.server.schedules import Schedule, schedule
 from adafed.server.state import Server, ServerState
+from adafed.server.steps import StepKind
 from adafed.server_rules import Rule, rule
 from adafed.server_rules.guards import Guard, resolved
 
@@ -41,7 +44,7 @@ log = getLogger("flwr")
 
 
 class FairStrategy(Strategy):
-    """Aggregates by `rule`: a name (`adafed list rules`) or what `adafed.rule(name, **options)` returns.
+    """A Flower strategy that aggregates by any rule of this package.
 
     The run begins once `min_available_nodes` are connected. With `fraction_train` below 1, nodes are asked in the first
     round which clients they hold, and cohorts are drawn from the clients' ids and `seed`: the same cohorts as the
@@ -50,11 +53,28 @@ class FairStrategy(Strategy):
     Bad replies are left out and named in the log: errors, a wrong name, shape or dtype, NaN, a sample count above
     `max_samples` or above the one the client registered with. If nobody is left, the round changes nothing.
 
-    `checkpoint` names a folder; the server's state is saved there after every round, and `start` goes on from it.
-    `evaluate_every` is 0 for one evaluation after the last round, -1 for none. `loss` says which of the clients' losses
-    the rule is told: before, after or running. `guards` bound what clients that lie can do (`adafed list guards`):
-    "default", or a list; () for none. `memory` is the number of rounds, or "all", for which the rule is shown the last
-    updates of clients that were not asked; a `Remember` says more.
+    Args:
+        rule: A name (`adafed list rules`) or what `adafed.rule(name, **options)` returns.
+        server_optimizer: What is done with the rule's direction; a name, or what `adafed.optimizer` returns.
+        server_lr: The server's rate.
+        server_schedule: How the rate goes over the rounds; a name, or what `adafed.schedule` returns.
+        fraction_train: Of the clients in each round.
+        min_available_nodes: With how many the run begins; later rounds go on with those that are left.
+        seed: Of the cohorts.
+        loss: Which of the clients' losses the rule is told: before, after, running or validation.
+        local_lr: The clients' learning rate, or a function of the round, which q-FFL needs.
+        max_samples: The most samples a client may claim.
+        statistics: Names of arrays that are averaged beside the rule; None: BatchNorm's running mean and variance.
+        evaluate_every: So many rounds; 0 is one evaluation after the last round, -1 none.
+        memory: The number of rounds, or "all", for which the rule is shown the last updates of clients that were not
+            asked; a `Remember` says more.
+        checkpoint: A folder; the server's state is saved there after every round, and `start` goes on from it.
+        guards: What bounds clients that lie (`adafed list guards`): "default", or a list; () for none.
+        server_step: "rate", or "safe": a step is as long as leaves no client of the round worse off, and `server_lr` is
+            the first one tried; one more phase a round.
+
+    Raises:
+        AdafedError: For an unknown name or a value out of its range.
     """
 
     def __init__(
@@ -75,6 +95,7 @@ class FairStrategy(Strategy):
         memory: int | Literal["all"] | Remember = 0,
         checkpoint: str | Path | Keeper | None = None,
         guards: Sequence[Guard | str] | str = (),
+        server_step: StepKind = "rate",
     ) -> None:
         if loss not in LOSSES:
             raise AdafedError(f"loss is {loss!r}; it must be one of {', '.join(LOSSES)}")
@@ -84,7 +105,11 @@ class FairStrategy(Strategy):
             raise AdafedError(f"seed is {seed}; it must be at least 0")
         if not 0 < fraction_train <= 1:
             raise AdafedError(f"fraction_train is {fraction_train}; it must be above 0 and at most 1")
-        self.server = Server(_rule(rule), _optimizer(server_optimizer), _schedule(server_schedule), server_lr)
+        if server_step not in get_args(StepKind):
+            raise AdafedError(f"server_step is {server_step!r}; it must be one of {', '.join(get_args(StepKind))}")
+        self.server = Server(
+            _rule(rule), _optimizer(server_optimizer), _schedule(server_schedule), server_lr, server_step
+        )
         self.fraction_train = fraction_train
         self.seed = seed
         self.loss = loss
@@ -103,6 +128,7 @@ class FairStrategy(Strategy):
         self.record: RoundRecord | None = None  # of the last round
         self.evaluation: dict[int, dict[str, float]] = {}  # each client's own numbers, from the last evaluation
         self._cohort: Cohort | None = None
+        self._grid: Grid | None = None
 
     # The run
 
@@ -164,7 +190,7 @@ class FairStrategy(Strategy):
     ) -> Iterable[Message]:
         if self.state is None:  # driven by somebody else's loop
             self.begin(arrays)
-        talk = self.conversation
+        talk, self._grid = self.conversation, grid
         nodes = talk.nodes(grid)
         self._cohort = None
         if self.handshake:
@@ -188,8 +214,9 @@ class FairStrategy(Strategy):
             replies, self.arrays, self.state.parameters, self._half().needed_numbers(), self._cohort
         )
         self.state, self.record, outcome = self._half().conclude(
-            self.state, server_round, found.replies, found.refused, nobody="no client answered with anything of use"
-        )
+            self.state, server_round, found.replies, found.refused, nobody="no client answered with anything of use",
+            trying=self._trying(server_round),
+        )  # fmt: skip
         for participant in self.record.participants:
             if participant.dropped:
                 log.warning("round %d: client %s left out: %s", server_round, participant.client, participant.dropped)
@@ -207,6 +234,12 @@ class FairStrategy(Strategy):
         return ServerHalf(
             self.server, told=self.loss, local_lr=self._local_lr, guards=self.guards, remember=self.remember
         )
+
+    def _trying(self, server_round: int) -> Trying | None:
+        """For a safe step: one more phase, on the grid of the round."""
+        if self._grid is None or self.arrays is None:
+            return None
+        return Trying(telling(self._grid, self.conversation, self.arrays, server_round), AT_ONCE)
 
     # Evaluation
 

@@ -16,6 +16,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricR
 from adafed.engines.flower.arrays import Arrays, NamedArray
 from adafed.engines.flower.kept import KeptOnNode
 from adafed.engines.flower.replies import CLIENT, SAMPLES
+from adafed.engines.flower.trying import models, numbered
 from adafed.engines.station import Station
 from adafed.engines.units import AskUnit, MeasureUnit, Report, TrainUnit
 from adafed.rounds.replies import ACCURACY, AFTER, HELD_OUT, LOSS, RUNNING, STEPS
@@ -53,9 +54,9 @@ def trained(station: Station, message: Message, context: Context, folder: str | 
 
 
 def evaluated(station: Station, message: Message, context: Context, folder: str | None) -> dict[str, Any]:
-    """Every model and part that the server wants of each client."""
+    """Every model and part that the server wants of each client. Of several models to try, the same of each."""
     orders, arrays = _config(message), layout(station)
-    parameters = arrays.flat(message.content.array_records["arrays"])
+    tried = [arrays.flat(record) for record in models(message.content.array_records)]
     lasts = dict(zip(orders["clients"], orders["kept"], strict=True))
     made: set[int] = set()  # clients that have their last own model: made once, whatever is measured with it
     numbers: dict[int, dict[str, Any]] = {int(client): {CLIENT: int(client)} for client in orders["clients"]}
@@ -67,10 +68,12 @@ def evaluated(station: Station, message: Message, context: Context, folder: str 
                 last = last and client not in made
                 made |= {client} if last else set()
                 unit = MeasureUnit((client,), wanted["part"], wanted["personal"], kept, (own,), last)
-                (score,) = station.measure(unit, parameters)
-            found = {SAMPLES: score.samples, LOSS: score.loss, ACCURACY: score.accuracy}
+                scores = [station.measure(unit, parameters)[0] for parameters in tried]
             before = prefix(wanted["part"], wanted["personal"])
-            numbers[client] |= {before + key: value for key, value in found.items() if value is not None}
+            for k, score in enumerate(scores):
+                found = {SAMPLES: score.samples, LOSS: score.loss, ACCURACY: score.accuracy}
+                told = {before + key + numbered(k): value for key, value in found.items() if value is not None}
+                numbers[client] |= told
     return {f"metrics:{client}": MetricRecord(own) for client, own in numbers.items()}
 
 

@@ -29,6 +29,7 @@ class LyingEngine:
         self.liars = liars
         self.seed = seed
         self.processes = engine.processes
+        self.at_once = engine.at_once
         self.round = 0
 
     def begin(self, asked: Asked, state: ServerState, broadcast: torch.Tensor) -> None:
@@ -50,6 +51,9 @@ class LyingEngine:
 
     def measure(self, wanted: Sequence[Wanted], state: ServerState) -> list[list[Scores]]:
         return self.engine.measure(wanted, state)
+
+    def tried(self, wanted: Wanted, states: Sequence[ServerState]) -> list[list[Scores]]:
+        return self.engine.tried(wanted, states)
 
     def ask(
         self, rule: str, clients: Sequence[int], orders: Sequence[Mapping[str, Orders]], state: ServerState

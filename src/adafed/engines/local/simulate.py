@@ -32,9 +32,24 @@ def simulate(
 ) -> Generator[RoundRecord, None, None]:
     """Run the experiment and yield each round's record as it ends.
 
-    With a `directory` every round is saved there, and a directory that holds rounds already is continued, to the same
-    bits as if it had never stopped. `federation` takes the place of the configuration's data; it is then used in this
-    process only.
+    Args:
+        config: What `config_from` or `load_config` returns.
+        directory: Every round is saved there, and a directory that holds rounds already is continued, to the same bits
+            as if it had never stopped.
+        federation: In place of the configuration's data, as `adafed.data.ArraysFederation` makes one of arrays; it is
+            then used in this process only.
+
+    Yields:
+        A `RoundRecord` a round: participants, coefficients, rho and, where it was due, the evaluation of all clients.
+
+    Raises:
+        AdafedError: For a mistake in the configuration or the data, before the first round.
+
+    Examples:
+        >>> import adafed
+        >>> config = adafed.config_from({"rounds": 2, "run": {"workers": 0}})
+        >>> [record.round for record in adafed.simulate(config)]
+        [1, 2]
     """
     with Simulation(config, directory=directory, federation=federation) as simulation:
         yield from simulation.rounds()
@@ -95,6 +110,7 @@ class LocalEngine:
         self.directory = directory
         self.executor = open_executor(config, station, largest, directory.path, shipped=shipped)
         self.processes = self.executor.processes
+        self.at_once = 1
         self._units: list[TrainUnit] = []  # of the last training
 
     def close(self) -> None:
@@ -116,7 +132,10 @@ class LocalEngine:
     def replies(self) -> Collected:
         reports = sorted((one for unit in self.executor.reports() for one in unit), key=lambda report: report.client)
         model, count, rows, visiting = self.station.model, len(reports), self.executor.updates, self.station.visiting
-        sent = torch.from_numpy(rows.array[:count])
+        lost, sent = dict(self.executor.lost), torch.from_numpy(rows.array[:count])  # in the order of the clients
+        if lost:
+            row_of = {work.client: row for unit in self._units for work, row in zip(unit.work, unit.rows, strict=True)}
+            sent = torch.from_numpy(rows.array[[row_of[report.client] for report in reports]])
         updates = sent[:, : model.length].unbind(0)
         statistics: Sequence[torch.Tensor] = [torch.empty(0)] * count
         if model.statistics:
@@ -126,7 +145,7 @@ class LocalEngine:
             Reply(report.client, report.samples, updates[k], statistics[k], _numbers(report), report.told, vectors[k])
             for k, report in enumerate(reports)
         ]
-        return Collected(replies, updates=rows.rows(count, model.length) if count else None)
+        return Collected(replies, lost, rows.rows(count, model.length) if count and not lost else None)
 
     def measure(self, wanted: Sequence[Wanted], state: ServerState) -> list[list[Scores]]:
         found: list[list[Scores]] = []
@@ -139,6 +158,9 @@ class LocalEngine:
             found.append([score for unit in self.executor.measure(units, state.parameters) for score in unit])
             made = made or one.last
         return found
+
+    def tried(self, wanted: Wanted, states: Sequence[ServerState]) -> list[list[Scores]]:
+        return [scores for state in states for scores in self.measure([wanted], state)]
 
     def ask(
         self, rule: str, clients: Sequence[int], orders: Sequence[Mapping[str, Orders]], state: ServerState

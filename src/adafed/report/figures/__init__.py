@@ -34,6 +34,30 @@ class Panel:
 
 
 @dataclass(frozen=True)
+class Dot:
+    """A mean difference, and half its interval where there is one."""
+
+    mean: float
+    half: float | None
+
+
+@dataclass(frozen=True)
+class Line:
+    """One method: the first measure is drawn filled, the second open."""
+
+    method: str
+    dots: tuple[Dot | None, ...]
+
+
+@dataclass(frozen=True)
+class Differences:
+    """A panel."""
+
+    title: str
+    lines: tuple[Line, ...]
+
+
+@dataclass(frozen=True)
 class Figure:
     name: str
     what: str

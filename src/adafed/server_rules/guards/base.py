@@ -31,10 +31,15 @@ def median(values: Vector) -> float:
 class Verdict:
     """A guard's answer; clients are counted as in the facts it was shown.
 
-    `facts` are those facts with other losses, sizes or accuracies, or as they were. `multipliers` has a number above 0
-    for each client: its update counts as so many times itself, for later guards and for the rule. `mixing`, which comes
-    after them, has a row for each client: its update counts as the sum of mixing[k, j] g_j. `dropped` and `bounded` say
-    why; `warned` says what was seen and left alone. `state` is for guards that look back.
+    Attributes:
+        facts: Those facts with other losses, sizes or accuracies, or as they were.
+        multipliers: A number above 0 for each client: its update counts as so many times itself, for later guards and
+            for the rule.
+        dropped: Whom to leave out, and why.
+        bounded: Who was bounded, and how.
+        mixing: After the multipliers, a row for each client: its update counts as the sum of mixing[k, j] g_j.
+        warned: What was seen and left alone.
+        state: For guards that look back.
     """
 
     facts: Facts
@@ -48,7 +53,12 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Guard(Named, ABC):
-    """Base of all guards: a frozen dataclass whose fields are its options. `summary` is a line for lists."""
+    """Base of all guards: a frozen dataclass whose fields are its options.
+
+    Attributes:
+        name: What it is registered under, or `module:attribute`.
+        summary: A line for lists.
+    """
 
     @property
     def needs(self) -> frozenset[Need]:

@@ -23,6 +23,13 @@ from adafed.server_rules.guards.base import GUARDS, Guard, Verdict, median
 @GUARDS.register("claims")
 @dataclass(frozen=True)
 class CredibleClaims(Guard):
+    """A loss that is too large for the length of its update counts as less, for rules that solve with the Gram matrix.
+
+    Attributes:
+        times: How many times too large is too much.
+        least: The least that it counts as, in medians of the cohort.
+    """
+
     summary: ClassVar[str] = "a loss too large for its update's length counts as less, for rules that solve"
     times: float = 2.0
     least: float = 0.5

@@ -21,8 +21,14 @@ from adafed.server_rules.guards.base import GUARDS, Guard, Verdict, median
 @GUARDS.register("copies")
 @dataclass(frozen=True)
 class Copies(Guard):
+    """Updates that point the same way far more closely than is usual count as one.
+
+    Attributes:
+        nearness: How close is a copy, as a share of the median distance between two updates of length one.
+    """
+
     summary: ClassVar[str] = "updates far closer to each other than is usual in the cohort count as one"
-    nearness: float = 0.03  # of the median distance between two updates of length one
+    nearness: float = 0.03
 
     def __post_init__(self) -> None:
         at_least("copies.nearness", self.nearness, 0.0, most=1.0)

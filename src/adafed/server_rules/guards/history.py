@@ -21,10 +21,19 @@ MOST_CLIENTS = 10_000  # that are remembered, the last ones seen: the state is w
 @GUARDS.register("history")
 @dataclass(frozen=True)
 class LossHistory(LookingBack):
+    """Warns of a loss that jumps, or stays high while the client's updates shrink.
+
+    Attributes:
+        jump: Times its last loss, relative to the cohort's median change.
+        stays: A loss above this share of its first is high still.
+        shrinks: A length below this share of its first is short by now, relative to the cohort's median
+            change.
+    """
+
     summary: ClassVar[str] = "warns of losses that jump, or stay high while the client's updates shrink"
-    jump: float = 10.0  # times its last loss, relative to the cohort's median change
-    stays: float = 0.9  # of its first loss is high still
-    shrinks: float = 0.1  # of its first length is short by now, relative to the cohort's median change
+    jump: float = 10.0
+    stays: float = 0.9
+    shrinks: float = 0.1
 
     def __post_init__(self) -> None:
         at_least("history.jump", self.jump, 1.0)

@@ -21,8 +21,14 @@ from adafed.server_rules.guards.base import GUARDS, Guard, Verdict
 @GUARDS.register("krum")
 @dataclass(frozen=True)
 class MultiKrum(Guard):
+    """Drops the clients whose updates are farthest from the rest, honest or not (Blanchard et al. 2017).
+
+    Attributes:
+        share: Of the clients that may lie.
+    """
+
     summary: ClassVar[str] = "drops the share of the cohort whose updates are farthest from the rest, honest or not"
-    share: float = 0.3  # of the clients that may lie
+    share: float = 0.3
 
     def __post_init__(self) -> None:
         at_least("krum.share", self.share, 0.0, strictly=True, most=0.5)

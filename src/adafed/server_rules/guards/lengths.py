@@ -20,10 +20,18 @@ from adafed.server_rules.guards.base import GUARDS, LookingBack, Verdict, median
 @GUARDS.register("lengths")
 @dataclass(frozen=True)
 class BoundedLengths(LookingBack):
+    """Too long updates are shortened; under rules that solve with the Gram matrix, too short ones are lengthened.
+
+    Attributes:
+        most: The greatest length, in medians of this and the last rounds' medians.
+        least: The least length, in this round's medians.
+        rounds: How many rounds it looks back on.
+    """
+
     summary: ClassVar[str] = "updates longer or much shorter than the cohort's median count as less or more"
-    most: float = 2.5  # times the median of this and the last rounds' medians
-    least: float = 0.3  # times this round's median
-    rounds: int = 9  # that it looks back on
+    most: float = 2.5
+    least: float = 0.3
+    rounds: int = 9
 
     def __post_init__(self) -> None:
         at_least("lengths.most", self.most, 1.0)

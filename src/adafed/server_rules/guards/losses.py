@@ -26,6 +26,13 @@ def soft(values: Vector, bound: float, most: float) -> Vector:
 @GUARDS.register("losses")
 @dataclass(frozen=True)
 class BoundedLosses(Guard):
+    """Losses above so many medians count as less; their order is kept.
+
+    Attributes:
+        times: The medians from which on a loss is bounded.
+        most: The most that it counts as, in medians.
+    """
+
     summary: ClassVar[str] = (
         "losses above times the cohort's median count as less, in their order, at most so many medians"
     )

@@ -16,6 +16,13 @@ from adafed.server_rules.guards.losses import soft
 @GUARDS.register("sizes")
 @dataclass(frozen=True)
 class BoundedSizes(Guard):
+    """Sample counts above so many medians count as less; their order is kept.
+
+    Attributes:
+        times: The medians from which on a count is bounded.
+        most: The most that it counts as, in medians.
+    """
+
     summary: ClassVar[str] = "sample counts above times the cohort's median count as less, at most so many medians"
     times: float = 3.0
     most: float = 6.0

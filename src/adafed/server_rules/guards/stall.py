@@ -19,9 +19,16 @@ from adafed.server_rules.guards.base import GUARDS, LookingBack, Step, Verdict
 @GUARDS.register("stall")
 @dataclass(frozen=True)
 class Stall(LookingBack):
+    """Warns where the step stays far shorter than the mean update, and says who holds it.
+
+    Attributes:
+        below: Of the mean update's length.
+        rounds: So many in a row.
+    """
+
     summary: ClassVar[str] = "warns where the step stays far shorter than the mean update, and says who holds it"
-    below: float = 0.1  # of the mean update's length
-    rounds: int = 5  # in a row
+    below: float = 0.1
+    rounds: int = 5
 
     def __post_init__(self) -> None:
         at_least("stall.below", self.below, 0.0)

@@ -40,15 +40,29 @@ LONGEST = 2.5  # medians: longer updates of the others count as this in their me
 @GUARDS.register("veto")
 @dataclass(frozen=True)
 class BoundedVeto(LookingBack):
+    """A client that opposes nearly all others, who agree among themselves, takes away at most half of their step.
+
+    Attributes:
+        opposed: The share of the others whose updates an update must oppose.
+        cosine: How far it must point against their sum.
+        agreement: How much longer their sum must be than that of updates at right angles.
+        longer: How much longer than the median it must be under rules that only add up: there a short one does
+            no harm.
+        left: How far it goes along with their mean, at least, of the mean itself.
+        length: How much of the others' median its own part may have.
+        lately: The share of its last rounds in which a client must have opposed to stay bounded.
+        kept: Promises kept less promises broken, of its last rounds, from which on it is left alone.
+    """
+
     summary: ClassVar[str] = "a client that opposes nearly all others takes away at most half of the step they agree on"
-    opposed: float = 0.65  # share of the others whose updates an update must oppose
-    cosine: float = 0.2  # how far it must point against their sum
-    agreement: float = 1.1  # how much longer their sum must be than that of updates at right angles
-    longer: float = 1.2  # than the median it must be under rules that only add up: there a short one does no harm
-    left: float = 1.0  # how far it goes along with their mean, at least, of the mean itself
-    length: float = 0.5  # of the others' median that its own part may have
-    lately: float = 0.5  # share of its last rounds in which a client must have opposed to stay bounded
-    kept: float = 0.5  # promises kept less promises broken, of its last rounds, from which on it is left alone
+    opposed: float = 0.65
+    cosine: float = 0.2
+    agreement: float = 1.1
+    longer: float = 1.2
+    left: float = 1.0
+    length: float = 0.5
+    lately: float = 0.5
+    kept: float = 0.5
 
     def __post_init__(self) -> None:
         at_least("veto.opposed", self.opposed, 0.0, most=1.0)
