@@ -108,7 +108,9 @@ def _page(title: str, what: str, module: str, names: list[str]) -> str:
 
 
 def _home(module: str, name: str) -> str:
-    """Where a public name is defined: its documentation is read from there."""
+    """Where a public name is defined: its documentation is read from there, of Flower's without importing it."""
+    if module == "adafed.flower":
+        return f"adafed.engines.flower.{import_module(module)._WHERE[name]}.{name}"
     found = getattr(import_module(module), name)
     if inspect.isroutine(found) and hasattr(found, "__self__"):  # register is a method of the registry of rules
         return "adafed.registry.Registry.register"
@@ -190,7 +192,7 @@ def _entries(registry: Any) -> Iterator[str]:
         anchor = f"{registry.kind.replace(' ', '-')}-{name.replace('+', '-plus')}"
         yield f"### `{name}` {{ #{anchor} }}\n\n{source}\n\n{_plain(body)}\n"
         if found := registry.options(name):
-            yield "| option | default | what it is |\n|---|---|---|"
+            yield '<div class="options" markdown>\n\n| option | default | what it is |\n|---|---|---|'
             for option in found.values():
                 default = (
                     "none: it must be given" if option.default is inspect.Parameter.empty else f"`{option.default!r}`"
@@ -198,7 +200,7 @@ def _entries(registry: Any) -> Iterator[str]:
                 what = (options.get(option.parameter) or option.help).replace("\n", " ").replace("|", "\\|")
                 what = _plain(what)
                 yield f"| `{option.key}` | {default} | {what} |"
-            yield ""
+            yield "\n</div>\n"
         if name in cited:
             yield '??? quote "BibTeX"\n\n    ```bibtex\n' + _indented(cited[name]) + "\n    ```\n"
 
@@ -258,12 +260,14 @@ def _parameters(command: Any) -> Iterator[str]:
         spelled = ", ".join(f"`{word}`" for word in (*one.opts, *one.secondary_opts))
         if one.param_type_name == "argument":
             spelled = f"`{(one.metavar or one.name.upper()).strip('[]')}`"
-        default = one.default if one.default not in (None, False, True) and not callable(one.default) else ""
+        plain = one.default is None or isinstance(one.default, bool) or callable(one.default)
+        default = "" if plain else one.default
         default = getattr(default, "value", default)
         what = (one.help or "").replace("|", "\\|").replace("\n", " ")
         rows.append(f"| {spelled} | {what} | {f'`{default}`' if default != '' else ''} |")
     if rows:
-        yield "\n".join(["| option | what it does | default |", "|---|---|---|", *rows])
+        table = "\n".join(["| option | what it does | default |", "|---|---|---|", *rows])
+        yield f'<div class="options" markdown>\n\n{table}\n\n</div>'
 
 
 def undescribed() -> list[str]:

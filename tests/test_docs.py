@@ -25,7 +25,10 @@ def blocks(language: str) -> list[tuple[str, str]]:
     return found
 
 
-@pytest.mark.parametrize(("name", "code"), [pytest.param(*block, id=block[0]) for block in blocks("python")])
+ALONE = [block for block in blocks("python") if not block[0].startswith("docs-tutorial")]  # see test_tutorial.py
+
+
+@pytest.mark.parametrize(("name", "code"), [pytest.param(*block, id=block[0]) for block in ALONE])
 def test_python_blocks_run(name: str, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     exec(compile(code, name, "exec", dont_inherit=True), {"__name__": name})

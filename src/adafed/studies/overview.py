@@ -143,7 +143,7 @@ def table(found: Sequence[Setup]) -> str:
     across = columns(found)
     own = {method for setup in found for method, runs in setup.methods().items() if personalised(runs)}
     heads = ["set-up", "", *(f"{method} *" if method in own else method for method in across)]
-    labels = "<br>".join(_label(key) for key in MEASURES)
+    labels = "<br>".join(_label(key).replace(" ", "&nbsp;") for key in MEASURES)
     lines = [_line(heads), _line(["---", "---", *("---:" for _ in across)])]
     for setup in found:
         best = {key: setup.best(key) for key in MEASURES}
