@@ -297,7 +297,6 @@ def test_odd_updates_are_told(rule: adafed.Rule, odd: str) -> None:
         {"guards": [3]},
         {"guards": np.zeros(2)},
     ],
-    ids=str,
 )
 def test_wrong_types_are_told(changes: dict[str, Any]) -> None:
     call = {"rule": ADAFED, "losses": [1.0, 2.0, 3.0, 4.0], "accuracies": [0.1, 0.2, 0.3, 0.4]} | changes
