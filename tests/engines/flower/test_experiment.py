@@ -312,3 +312,12 @@ def test_an_attack_is_the_simulators_alone(tmp_path: Path) -> None:
         AdafedError, match=r"^\[attack\] is the simulator's alone, and these clients are real; leave it"
     ):
         on_flower(experiment(attack={"use": ["scale"]}), tmp_path / "run")
+
+
+def test_what_a_killed_node_left_half_written_goes_with_its_clients_next_visit(tmp_path: Path) -> None:
+    config, folder = experiment(ditto={}, rounds=2), tmp_path / "run" / "on the nodes"
+    folder.mkdir(parents=True)
+    for name in (".0-1.safetensors.99999.partial", ".last-5.safetensors.99999.partial", ".somebody.else"):
+        (folder / name).write_text("half")
+    on_flower(config, tmp_path / "run", kept="client-dir")
+    assert [file.name for file in folder.iterdir() if file.name.startswith(".")] == [".somebody.else"]

@@ -34,6 +34,9 @@ class KeptOnNode:
         self._scratch = tempfile.TemporaryDirectory(prefix="adafed-")
         self.where = self.folder or Path(self._scratch.name)
         self.where.mkdir(parents=True, exist_ok=True)
+        for name in (f".{self.client}-*.partial", f".last-{self.client}.*.partial"):
+            for left in self.where.glob(name):  # by a node that was killed; a client is one process's at a time
+                left.unlink(missing_ok=True)
         return self
 
     def __exit__(self, failed: object, *_: object) -> None:
