@@ -54,7 +54,8 @@ def test_the_site_builds_and_leaves_out_nothing(tmp_path: Path) -> None:
         (RULES, "rules"), (CLIENT_RULES, "rules"), (GUARDS, "parts"), (OPTIMIZERS, "parts"), (SCHEDULES, "parts"),
     ):  # fmt: skip
         for name in registry.names():
-            assert f"<code>{name}</code>" in reference[f"{page}.html"], name
+            if registry.entry(name).__module__.startswith("adafed."):  # tests register some of their own
+                assert f"<code>{name}</code>" in reference[f"{page}.html"], name
     for command in ("demo", "run", "compare", "tune", "report", "flower new", "flower certificates"):
         assert f">adafed {command}<" in reference["commands.html"], command
     assert "unpkg.com" not in "".join(reference.values())

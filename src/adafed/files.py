@@ -36,11 +36,15 @@ def write_whole(path: Path, content: bytes, *, durable: bool = False) -> None:
 def on_disk(path: Path) -> None:
     """Wait until what a file holds, or which files a folder holds, would be there after a power cut."""
     with full_disk_in_a_sentence(path):
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        _wait_for_the_disk(path)
+
+
+def _wait_for_the_disk(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def partial(path: Path, process: int) -> Path:
@@ -57,10 +61,10 @@ def _beside(path: Path, durable: bool) -> Iterator[Path]:
         try:
             yield temporary
             if durable:
-                on_disk(temporary)
+                _wait_for_the_disk(temporary)
             os.replace(temporary, path)
             if durable:
-                on_disk(path.parent)  # the name too
+                _wait_for_the_disk(path.parent)  # the name too
         except OSError:
             temporary.unlink(missing_ok=True)
             raise

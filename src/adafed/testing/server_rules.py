@@ -338,4 +338,5 @@ def _through_json(rule: Rule, state: RuleState) -> RuleState:
         raise AssertionError(f"{rule}: {PLAIN_STATE}, but its state is not JSON: {error}") from error
     claim(rule, PLAIN_STATE, numbers == state.numbers, f"JSON makes {numbers} of its state {state.numbers}")
     copies = {name: tensor.clone() for name, tensor in tensors.items()}
-    return RuleState(numbers, Memory.unpacked(copies, told, 0, None))
+    length = len(state.known.whole[0]) if len(state.known) else 0
+    return RuleState(numbers, Memory.unpacked(copies, told, length, None))
