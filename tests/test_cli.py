@@ -295,7 +295,7 @@ def test_packaged_experiments_go_by_their_names(
     assert called(monkeypatch, "run", "demo", "--method", "FedAvg", *small) == 0
     assert "saved in runs/demo/FedAvg-seed-0" in capsys.readouterr().out
     assert called(monkeypatch, "compare", "demo", "--seeds", "0", *small) == 0
-    assert "Test accuracy over 20 clients" in capsys.readouterr().out
+    assert "Digits by label shards, 20 clients" in capsys.readouterr().out
     assert called(monkeypatch, "tune", "demo", "--rule", "fedavg", "--rates", "1", *small) == 0
     assert called(monkeypatch, "flower", "new", "app", "demo", "--method", "AdaFed, memory") == 0
     assert 'name = "demo"' in Path("app/experiment.toml").read_text()
@@ -402,7 +402,7 @@ def test_the_demo_ends_with_a_fairness_table_and_a_page(tmp_path: Path) -> None:
     assert "worst 10%" in done.stdout
     assert "page: adafed-demo.html" in done.stderr
     text = (tmp_path / "adafed-demo.html").read_text()
-    assert "Test accuracy over 20 clients" in text
+    assert "Digits by label shards, 20 clients" in text
     assert "/tmp/adafed-demo" not in text  # its runs are not kept
 
 
