@@ -332,11 +332,12 @@ def test_nobody_left() -> None:
         aggregated(ADAFED, torch.cat([torch.zeros(1, 30).double(), updates()[1:]]), guards=everybody[1:])
 
 
-def test_by_name_and_from_a_configuration() -> None:
+def test_by_name_and_from_a_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
     class Named(ClipLosses):
         pass
 
     name = "known to this test alone"
+    monkeypatch.setattr(GUARDS, "_entries", dict(GUARDS._entries))
     GUARDS.register(name)(Named)
     same_bits(aggregated(ADAFED, guards=[name]), aggregated(ADAFED, guards=[ClipLosses()]))
     assert guards_from([(name, {"most": 2}), ("facts", {})]) == (Named(2.0), GUARDS.make("facts"))
