@@ -42,6 +42,7 @@ def measured(rule: str, rounds: int, clients: int, hidden: int) -> tuple[float, 
             "model": {"name": "mlp", "hidden": [hidden]},
             "local": {"batch_size": 16},
             "rule": rule,
+            "guards": {"use": "default"},
             "evaluation": {"every": rounds, "improvement_every": 0},
             "run": {"workers": 0},
         }
