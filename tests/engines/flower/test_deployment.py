@@ -1,6 +1,7 @@
-"""Flower's deployment engine for real: a SuperLink and three SuperNodes as processes, insecure and with TLS and keys.
+"""Flower's deployment engine for real: a SuperLink and SuperNodes as processes, insecure and with TLS and keys.
 
-The same digits, the same two rounds of AdaFed, the same bits as the simulator; nodes and servers killed with -9.
+The same digits, the same two rounds of AdaFed, the same bits as the simulator; nodes and servers killed with -9. Every
+message starts a process that imports torch, so there are two nodes: one that is killed and one that goes on.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from adafed.engines.flower.new import new_app
 from adafed.runs.store import Store
 
 pytestmark = pytest.mark.slow
-NODES = 3
+NODES = 2
 TRAINS = "Receiving: train message"  # in a node's log
 CONFIG: Config = config_from(
     {
@@ -94,15 +95,15 @@ def test_secure_with_killed_server_and_killed_node(
 
     # A node is killed in mid-round: the round goes on without its client, and the record says so.
     run = tmp_path / "without"
-    trained = secure.log("node2").count(TRAINS)
+    trained = secure.log("node1").count(TRAINS)
     third = secure.run(app, run_dir=run, set="rounds=1")
-    wait_for(lambda: secure.log("node2").count(TRAINS) > trained, "node 2 to train")
-    node = psutil.Process(secure.processes["node2"].pid)
+    wait_for(lambda: secure.log("node1").count(TRAINS) > trained, "node 1 to train")
+    node = psutil.Process(secure.processes["node1"].pid)
     secure.kill([node, *node.children(recursive=True)])
     finished(secure, third, run)
     store = Store(run / "rounds.sqlite", read_only=True)
     participants = {one.client: one for one in store.participants(1)}
     store.close()
-    assert "Node Unavailable" in (participants["2"].dropped or ""), secure.logs()
-    assert [participants[client].dropped for client in ("0", "1")] == [None, None]
-    assert "client 2 left out" in secure.log("run2")
+    assert "Node Unavailable" in (participants["1"].dropped or ""), secure.logs()
+    assert participants["0"].dropped is None
+    assert "client 1 left out" in secure.log("run2")
