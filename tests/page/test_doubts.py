@@ -55,6 +55,15 @@ def test_other_data_at_the_same_seed_is_told(tmp_path: Path) -> None:
     assert "at seed 0 the clients do not hold the same samples" in told(tmp_path)
 
 
+def test_cohorts_that_follow_the_losses_are_told_where_methods_are_compared(tmp_path: Path) -> None:
+    study = made_up_study(tmp_path, {"FedAvg": 0.4, "AdaFed": 0.5}, every=1)
+    assert "differ in whom they see" not in told(study)
+    for toml in study.rglob("config.toml"):
+        toml.write_text(toml.read_text().replace('sampling = "uniform"', 'sampling = "loss"'))
+    assert "clients are drawn by the losses they told (cohort.sampling)" in told(study)
+    assert "differ in whom they see" not in told(study / "AdaFed")
+
+
 def test_small_test_sets_are_told(tmp_path: Path) -> None:
     folder = made_up_run(tmp_path / "run")
     with sqlite3.connect(folder / "rounds.sqlite") as database:

@@ -10,7 +10,7 @@ import pytest
 from adafed.config.studies import study_from
 from adafed.errors import AdafedError
 from adafed.runs.summary import summarise
-from adafed.studies.compare import planned, run_all
+from adafed.studies.compare import comparison, planned, run_all
 from adafed.studies.results import (
     Kept,
     KeptRun,
@@ -74,6 +74,28 @@ def test_a_run_is_kept_with_its_summary(tmp_path: Path) -> None:
         for key in ("mean", "std", "worst_10"):
             assert kept.final[key] == pytest.approx(summary.final[key], abs=1e-3)
             assert kept.tail[key] == pytest.approx(summary.tail[key], abs=1e-3)
+
+
+@pytest.mark.parametrize("sampling", ["uniform", "loss", "power-of-choice"])
+def test_tables_say_where_methods_see_other_clients(sampling: str, tmp_path: Path) -> None:
+    study = study_from(
+        {
+            "rounds": 2,
+            "data": {"name": "synthetic", "clients": 4, "samples": 20, "features": 4, "classes": 2},
+            "model": {"name": "logistic"},
+            "cohort": {"count": 2, "sampling": sampling},
+            "run": {"workers": 0},
+            "methods": {"FedAvg": {"rule": "fedavg"}, "TERM": {"rule": "term"}},
+        },
+        "small",
+    )
+    runs = planned(study, [0], [], tmp_path / "runs")
+    run_all(runs, lambda *_: None)
+    found = [(one.method, summarise(one.directory)) for one in runs]
+    kept = gathered("small", ("mean",), runs, {})
+    for table in (comparison("small", found, ("mean",)), paired(kept, "FedAvg", ("mean",))):
+        assert any("differ in whom they see" in note for note in table.notes) == (sampling != "uniform")
+    assert not any("whom they see" in note for note in comparison("small", found[:1], ("mean",)).notes)
 
 
 def test_later_runs_are_added_and_replace_their_like(tmp_path: Path) -> None:

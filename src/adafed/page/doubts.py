@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from adafed.page.model import Report, Run, federations
+from adafed.rounds.cohort import BY_LOSS, OTHER_COHORTS
 from adafed.runs.summary import LATE
 
 ILL = 1e12  # the Gram matrix's condition beyond which a double's digits are used up by the solution's errors
@@ -62,6 +63,8 @@ def _of_the_whole(report: Report) -> list[Doubt]:
     if len(seeds_of) > 1 and few < FEW_SEEDS:
         many = "one seed" if few == 1 else f"{few} seeds"
         found.append(Doubt(f"{many} of a method are too few to tell a difference from luck; five or more can"))
+    if len(report.methods) > 1 and any(_sampling(run) in BY_LOSS for run in report.runs):
+        found.append(Doubt(OTHER_COHORTS))
     for runs in federations(report.runs).values():
         clients = runs[0].clients
         assert clients is not None
@@ -78,6 +81,11 @@ def _of_the_whole(report: Report) -> list[Doubt]:
             "data checksums are not in them"
         ))  # fmt: skip
     return found
+
+
+def _sampling(run: Run) -> object:
+    cohort = (run.config or {}).get("cohort")
+    return cohort.get("sampling") if isinstance(cohort, dict) else None
 
 
 def _of(run: Run) -> list[tuple[str, bool]]:

@@ -21,6 +21,8 @@ CHOOSING, FAILING = 1, 2
 Clients = npt.NDArray[np.int64]
 NO_LOSSES: Mapping[int, float] = MappingProxyType({})
 SMALLEST_WEIGHT = 1e-6  # of the largest
+BY_LOSS = ("loss", "power-of-choice")  # the ways of sampling under which cohorts follow the model
+OTHER_COHORTS = "clients are drawn by the losses they told (cohort.sampling), so methods differ in whom they see"
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ class Sampler:
     @property
     def by_loss(self) -> bool:
         """Whether the losses that clients have told decide who is drawn."""
-        return self.section.sampling in ("loss", "power-of-choice")
+        return self.section.sampling in BY_LOSS
 
     def cohort(self, round: int, losses: Mapping[int, float] = NO_LOSSES) -> Cohort:
         """`losses` are the last that each client told, where they matter."""

@@ -27,6 +27,7 @@ from adafed.errors import AdafedError
 from adafed.files import full_disk_in_a_sentence
 from adafed.metrics import metric
 from adafed.report.tables import Column, Row, Table, cells, column
+from adafed.rounds.cohort import BY_LOSS, OTHER_COHORTS
 from adafed.rounds.records import RoundRecord
 from adafed.runs.directory import require_same
 from adafed.runs.store import Store
@@ -210,6 +211,8 @@ def comparison(
         told.append("chance: the part of σ_a that the clients' few test samples explain; left: what remains of σ_a")
     if any(metric(key).percent for key in columns):
         told.append("accuracies, σ_a and ρ in percent")
+    if len(methods) > 1 and any(one.config.cohort.sampling in BY_LOSS for _, one in found):
+        told.append(OTHER_COHORTS)
     short = [(m, one) for m, one in found if not one.complete]
     told += [f"{m}, seed {one.config.seed}: only {one.rounds} of {one.config.rounds} rounds" for m, one in short]
     picked: tuple[Column, ...] = tuple(column(key) for key in columns)

@@ -19,6 +19,7 @@ from adafed.errors import AdafedError
 from adafed.files import full_disk_in_a_sentence, parsed, write_whole
 from adafed.metrics import CLIENT, METRICS, is_own, own_label
 from adafed.report.tables import Cell, Column, Row, Table, cells, column
+from adafed.rounds.cohort import BY_LOSS, OTHER_COHORTS
 from adafed.runs.summary import LATE, Metrics, evaluations, known_mean, metrics
 from adafed.studies.compare import Run
 
@@ -91,6 +92,8 @@ def kept_run(method: str, directory: Path, part: str = "test", columns: Sequence
     told = {"rule": config.to_dict()["rule"], "rate": config.server.rate, "loss": config.server.loss}
     if config.memory.rounds != 0:
         told["memory"] = config.memory.rounds
+    if config.cohort.sampling in BY_LOSS:
+        told["sampling"] = config.cohort.sampling
     values = {key: tuple(_rounded(one.get(key)) for one in found) for key in named}
     at = tuple(record.round for record in records)
     return KeptRun(method, config.seed, last, config.personalised, at, values, told)
@@ -232,7 +235,8 @@ def difference(values: Sequence[float], level: float = 0.95) -> Difference:
 
 
 def paired(kept: Kept, against: str, columns: Sequence[str], *, final: bool = False) -> Table:
-    """Every method minus `against` at the same seeds: the split, the first model and the cohorts are the same there."""
+    """Every method minus `against` at the same seeds: the split and the first model are the same there, and the cohorts
+    but where clients are drawn by their losses."""
     methods = kept.methods()
     if against not in methods:
         raise AdafedError(f"--against is {against!r}; there are {', '.join(methods)}")
@@ -249,8 +253,10 @@ def paired(kept: Kept, against: str, columns: Sequence[str], *, final: bool = Fa
             line.append(_interval(difference(known)) if known else Cell(()))
         rows.append(Row(method, tuple(line), next(iter(runs.values())).personalised))
     picked = tuple(Column(one.label, 0, digits=one.digits) for one in map(kept_column, columns))
-    note = "paired over the seeds, with half the width of the 95 % interval; one seed has none"
-    return Table(f"{kept.title}: difference to {against}", picked, tuple(rows), (note,))
+    notes = ["paired over the seeds, with half the width of the 95 % interval; one seed has none"]
+    if any("sampling" in run.settings for run in kept.runs):
+        notes.append(OTHER_COHORTS)
+    return Table(f"{kept.title}: difference to {against}", picked, tuple(rows), tuple(notes))
 
 
 def _interval(found: Difference) -> Cell:
