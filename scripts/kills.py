@@ -335,6 +335,7 @@ def main() -> None:
                 if fault is not None:
                     faults += 1
                     print(f"{name}: {fault}", flush=True)
+            print(f"{sum(kills.values())} of {told.count} kills, {faults} faults so far", file=sys.stderr, flush=True)
     for name, count in kills.items():
         print(f"{name:10} killed {count} times")
     print(f"{sum(kills.values())} kills, {faults} faults")
