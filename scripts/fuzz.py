@@ -44,7 +44,8 @@ import adafed
 from adafed import AdafedError
 from adafed.config.experiments import names as experiments
 from adafed.config.experiments import packaged
-from adafed.config.sections import load_config, parse_settings
+from adafed.config.loading import load_config
+from adafed.config.merging import parse_settings
 from adafed.config.studies import load_study
 from adafed.data import cifar, fashion, femnist, label_noise, shakespeare, tinyimagenet
 from adafed.data.download import unpack

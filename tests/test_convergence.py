@@ -13,7 +13,8 @@ import pytest
 import torch
 from torch import nn
 
-from adafed.config.sections import Config, config_from, merged
+from adafed.config.configuration import Config, config_from
+from adafed.config.merging import merged
 from adafed.data.base import ClientData, Normalisation, Split
 from adafed.engines.local.simulate import Simulation
 from adafed.rounds.records import RoundRecord

@@ -12,7 +12,9 @@ import torch
 from safetensors.torch import load_file
 
 from adafed import AdafedError
-from adafed.config.sections import Config, config_from, load_config, merged
+from adafed.config.configuration import Config, config_from
+from adafed.config.loading import load_config
+from adafed.config.merging import merged
 from adafed.engines.local.simulate import Simulation, simulate
 from adafed.runs import checkpoints
 from adafed.runs.directory import require_same

@@ -20,7 +20,8 @@ import torch
 from runs_alike import assert_same, experiment, rows
 
 from adafed import AdafedError
-from adafed.config.sections import Config, config_from, load_config
+from adafed.config.configuration import Config, config_from
+from adafed.config.loading import load_config
 from adafed.engines.local.simulate import simulate
 
 # Imports once, then forks a process for every life of the run: {"kill": seconds} kills it from outside after that
@@ -33,7 +34,7 @@ from adafed.runs import checkpoints, directory, store
 from adafed.server import row_files
 from adafed.engines import visiting
 from adafed import files
-from adafed.config.sections import load_config
+from adafed.config.loading import load_config
 from adafed.engines.local.simulate import simulate
 
 def die(*_):
@@ -174,7 +175,7 @@ def test_killed_while_training_on_augmented_images_and_while_everyone_personalis
 
 SCRIPT = """
 import sys
-from adafed.config.sections import load_config
+from adafed.config.loading import load_config
 from adafed.engines.local.simulate import simulate
 for record in simulate(load_config(sys.argv[1]), directory=sys.argv[2]):
     print(record.round, flush=True)

@@ -35,7 +35,7 @@ from adafed.errors import AdafedError
 from adafed.registry import options
 
 if TYPE_CHECKING:
-    from adafed.config.sections import Config
+    from adafed.config.configuration import Config
     from adafed.rounds.records import RoundRecord
     from adafed.studies.compare import Run
 

@@ -30,7 +30,7 @@ from adafed.commands.shared import (
 from adafed.errors import AdafedError
 
 if TYPE_CHECKING:
-    from adafed.config.sections import Config
+    from adafed.config.configuration import Config
 
 
 class Engine(StrEnum):
@@ -86,7 +86,7 @@ def resume(
     no_report: NoReport = False,
 ) -> None:
     """Go on with a run that was stopped or killed, on the engine it was begun with."""
-    from adafed.config.sections import load_config
+    from adafed.config.loading import load_config
     from adafed.metrics import USUAL
     from adafed.runs.directory import begun_with
 

@@ -29,7 +29,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import IO, Any
 
-from adafed.config.sections import Config, load_kept
+from adafed.config.configuration import Config
+from adafed.config.loading import load_kept
 from adafed.data.base import Federation
 from adafed.data.labels import label_counts
 from adafed.errors import AdafedError

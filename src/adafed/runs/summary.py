@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from adafed.config.sections import Config, load_kept
+from adafed.config.configuration import Config
+from adafed.config.loading import load_kept
 from adafed.errors import AdafedError
 from adafed.metrics import CLIENT, METRICS, is_own, value
 from adafed.rounds.records import RoundRecord

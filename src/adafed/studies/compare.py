@@ -19,8 +19,9 @@ from threading import current_thread, main_thread
 
 from safetensors import SafetensorError, safe_open
 
+from adafed.config.configuration import Config, config_from
+from adafed.config.loading import load_kept
 from adafed.config.merging import merged, parse_settings
-from adafed.config.sections import Config, config_from, load_kept
 from adafed.config.studies import Study
 from adafed.engines.local.simulate import simulate
 from adafed.errors import AdafedError

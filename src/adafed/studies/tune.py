@@ -16,8 +16,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from adafed.config.configuration import Config
+from adafed.config.loading import load_kept
 from adafed.config.merging import parse_settings
-from adafed.config.sections import Config, load_kept
 from adafed.errors import AdafedError
 from adafed.report.tables import Row, Table, cells, column
 from adafed.runs.directory import require_same

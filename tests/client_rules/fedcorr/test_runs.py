@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from adafed.client_rules import FedCorr
-from adafed.config.sections import Config, config_from
+from adafed.config.configuration import Config, config_from
 from adafed.data.noise import NoisyFederation
 from adafed.engines.local.simulate import Simulation, simulate
 from adafed.errors import AdafedError

@@ -15,7 +15,7 @@ from deployment import wait_for
 from pretend import PretendGrid
 
 from adafed import AdafedError, Config, config_from, simulate
-from adafed.config.sections import merged
+from adafed.config.merging import merged
 from adafed.engines.flower.experiment import experiment_client, run_experiment
 from adafed.engines.local.simulate import Simulation
 from adafed.rounds.records import RoundRecord

@@ -10,7 +10,8 @@ import psutil
 import pytest
 
 from adafed import AdafedError
-from adafed.config.sections import Config, config_from, merged
+from adafed.config.configuration import Config, config_from
+from adafed.config.merging import merged
 from adafed.engines.local.executor import AHEAD_BYTES, _Queue
 from adafed.engines.local.simulate import Simulation, simulate
 from adafed.engines.station import MeasureUnit, TrainUnit

@@ -17,7 +17,8 @@ import torch
 from safetensors.torch import load_file
 
 from adafed import AdafedError
-from adafed.config.sections import Config, config_from, merged
+from adafed.config.configuration import Config, config_from
+from adafed.config.merging import merged
 from adafed.data.base import ClientData, Normalisation, Split
 from adafed.engines.local.simulate import Simulation, simulate
 from adafed.rounds.records import RoundRecord

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import torch
 
 from adafed.client_rules.base import Told
-from adafed.config.sections import Config
+from adafed.config.configuration import Config
 from adafed.engines.local.messages import (
     Unit,
     encode,

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from adafed.client_rules.base import Orders, Told
-from adafed.config.sections import Config
+from adafed.config.configuration import Config
 from adafed.data.base import Federation
 from adafed.engines.local.executor import open_executor
 from adafed.engines.local.lying import LyingEngine
