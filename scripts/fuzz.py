@@ -52,7 +52,7 @@ from adafed.data.download import unpack
 from adafed.data.folder import FolderFederation
 from adafed.page.reading import read_run
 from adafed.runs.checkpoints import Checkpoints
-from adafed.runs.directory import begun_with
+from adafed.runs.description import begun_with
 from adafed.runs.summary import summarise
 from adafed.server.memory import Memory
 from adafed.server.optimizers import optimizer

@@ -88,7 +88,7 @@ def resume(
     """Go on with a run that was stopped or killed, on the engine it was begun with."""
     from adafed.config.loading import load_config
     from adafed.metrics import USUAL
-    from adafed.runs.directory import begun_with
+    from adafed.runs.description import begun_with
 
     if not (directory / "config.toml").exists():
         raise AdafedError(f"{directory} is not a run directory: it has no config.toml")

@@ -29,7 +29,7 @@ from adafed.files import full_disk_in_a_sentence
 from adafed.metrics import metric
 from adafed.report.tables import Column, Row, Table, cells, column
 from adafed.rounds.records import RoundRecord
-from adafed.runs.directory import require_same
+from adafed.runs.description import require_same
 from adafed.runs.store import Store
 from adafed.runs.summary import RunSummary, label
 from adafed.server_rules import rules

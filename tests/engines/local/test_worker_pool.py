@@ -12,10 +12,8 @@ import pytest
 from adafed import AdafedError
 from adafed.config.configuration import Config, config_from
 from adafed.config.merging import merged
-from adafed.engines.local.executor import AHEAD_BYTES, _Queue
 from adafed.engines.local.simulate import Simulation, simulate
-from adafed.engines.station import MeasureUnit, TrainUnit
-from adafed.training.local import Assignment
+from adafed.engines.local.worker_pool import AHEAD_BYTES
 
 
 def experiment(**changes: Any) -> Config:
@@ -26,19 +24,6 @@ def experiment(**changes: Any) -> Config:
         "run": {"workers": 2},
     }
     return config_from(merged(base, changes))
-
-
-def test_a_client_goes_to_its_own_worker_unless_that_one_is_behind() -> None:
-    units = [MeasureUnit((client,), "test") for client in (0, 2, 4, 6, 1)]
-    queue = _Queue(units, 2)
-    assert [queue.pop(worker)[0] for worker in (0, 1, 1, 1, 0)] == [0, 4, 1, 2, 3]
-    assert len(queue) == 0
-
-
-def test_every_unit_is_handed_out_once() -> None:
-    units = [TrainUnit((Assignment(client, 1, 0.1),), (client,), True, False) for client in range(17)]
-    queue = _Queue(units, 3)
-    assert sorted(queue.pop(k % 3)[0] for k in range(17)) == list(range(17))
 
 
 USERS = """
