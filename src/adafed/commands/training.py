@@ -60,11 +60,10 @@ def run(
     to the same bits as if it had never stopped.
     """
     from adafed.config.studies import load_study
-    from adafed.runs.summary import label
 
     study = load_study(experiment, profile)
     config = study.config(method, seed, [*(settings or []), *workers_setting(workers)])
-    directory = out or Path("runs") / config.name / f"{(method or label(config)).replace('/', '-')}-seed-{config.seed}"
+    directory = out or Path("runs") / config.name / f"{(method or config.label).replace('/', '-')}-seed-{config.seed}"
     _require_flower(nodes, engine)
     if (directory / "run.json").exists() and (directory / "config.toml").exists() and not go_on:
         raise AdafedError(
@@ -137,9 +136,8 @@ def show(
 def _train(config: Config, directory: Path, quiet: bool) -> None:
     """One run to its end or to Ctrl-C."""
     from adafed.engines.local.simulate import Simulation
-    from adafed.runs.summary import label
 
-    name = f"{label(config)}, seed {config.seed}"
+    name = f"{config.label}, seed {config.seed}"
     with Progress(quiet) as (display, stopped), Simulation(config, directory=directory) as simulation:
         if simulation.state.round:
             errors.print(f"going on after round {simulation.state.round}")
@@ -159,12 +157,11 @@ def _train_on_flower(config: Config, directory: Path, nodes: int | None, quiet: 
     """The same on Flower's simulation engine. Killed or interrupted, --continue goes on after the last saved round."""
     from adafed.flower import need_flower
     from adafed.report.progress import Display
-    from adafed.runs.summary import label
 
     need_flower()
     from adafed.engines.flower.ray import simulate_on_ray
 
-    name = f"{label(config)}, seed {config.seed}"
+    name = f"{config.label}, seed {config.seed}"
     with Display(errors, quiet=quiet) as display:
         simulate_on_ray(config, directory, nodes=nodes,
                         watch=lambda record: display.show(name, config.rounds, record.round, record))  # fmt: skip
@@ -172,11 +169,11 @@ def _train_on_flower(config: Config, directory: Path, nodes: int | None, quiet: 
 
 def _finished(config: Config, directory: Path, columns: Sequence[str], no_report: bool) -> None:
     """The run's fairness, as a table and as a page."""
-    from adafed.runs.summary import label, summarise
+    from adafed.runs.summary import summarise
     from adafed.studies.compare import comparison
 
-    name = f"{label(config)}, seed {config.seed}"
-    console.print(comparison(name, [(label(config), summarise(directory, columns=columns))], columns).rich())
+    name = f"{config.label}, seed {config.seed}"
+    console.print(comparison(name, [(config.label, summarise(directory, columns=columns))], columns).rich())
     console.print(f"saved in {directory}")
     if not no_report:
         from adafed.page import gathered

@@ -31,7 +31,7 @@ from adafed.report.tables import Column, Row, Table, cells, column
 from adafed.rounds.records import RoundRecord
 from adafed.runs.description import require_same
 from adafed.runs.store import Store
-from adafed.runs.summary import RunSummary, label
+from adafed.runs.summary import RunSummary
 from adafed.server_rules import rules
 from adafed.studies.lifeline import Lifeline
 
@@ -73,7 +73,7 @@ def method_from(text: str) -> tuple[str, dict[str, object]]:
         name = f"{name}:{attribute}"
     settings = [f"rule.{option.strip()}" for option in options.split(",") if option.strip()]
     over = merged({"rule": {"name": name}}, parse_settings(settings))
-    return label(config_from(over)), over
+    return config_from(over).label, over
 
 
 def run_all(runs: Sequence[Run], watch: Watch, *, jobs: int = 1) -> None:
