@@ -49,7 +49,9 @@ def run(
     out: Annotated[Path | None, typer.Option(help="Run directory. Default: runs/NAME/METHOD-seed-N.")] = None,
     workers: Workers = None,
     quiet: Quiet = False,
-    go_on: Annotated[bool, typer.Option("--continue", help="Continue the run directory if it is there.")] = False,
+    go_on: Annotated[
+        bool, typer.Option("--continue", help="Go on with the run directory if it is there, instead of refusing.")
+    ] = False,
     engine: Annotated[Engine, typer.Option(help="The simulator of this package, or Flower's, on Ray.")] = Engine.local,
     nodes: Annotated[int | None, typer.Option(min=1, help="Flower's nodes. Default: one a client.")] = None,
     no_report: NoReport = False,
@@ -78,21 +80,25 @@ def run(
 
 def resume(
     directory: Annotated[Path, typer.Argument(help="The run directory.")],
-    rounds: Annotated[int | None, typer.Option(min=1, help="Train to this round instead.")] = None,
+    rounds: Annotated[
+        int | None, typer.Option(min=1, help="Train to this round, instead of the experiment's last.")
+    ] = None,
     workers: Workers = None,
     quiet: Quiet = False,
     nodes: Annotated[int | None, typer.Option(min=1, help="Flower's nodes. Default: one a client.")] = None,
     no_report: NoReport = False,
 ) -> None:
     """Go on with a run that was stopped or killed, on the engine it was begun with."""
-    from adafed.config.loading import load_config
+    from adafed.config.loading import load_kept
+    from adafed.config.merging import parse_settings
     from adafed.metrics import USUAL
     from adafed.runs.description import begun_with
 
     if not (directory / "config.toml").exists():
         raise AdafedError(f"{directory} is not a run directory: it has no config.toml")
     settings = workers_setting(workers) + ([] if rounds is None else [f"rounds={rounds}"])
-    config, engine = load_config(directory / "config.toml", settings), Engine(begun_with(directory))
+    config = load_kept(directory).changed(**parse_settings(settings))
+    engine = Engine(begun_with(directory))
     _require_flower(nodes, engine)
     if engine is Engine.flower:
         _train_on_flower(config, directory, nodes, quiet)
