@@ -69,7 +69,7 @@ def test_samples_that_differ_from_process_to_process_are_told(tmp_path: Path, mo
     (tmp_path / "random_for_tests.py").write_text(random.replace("count = 3", "count = 4"))
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(AdafedError, match=r"gave other samples to a worker process .* a fixed seed"):
-        list(simulate(experiment(data={"name": "function", "function": "random_for_tests:make"})))
+        list(simulate(experiment(data={"name": "function", "function": "random_for_tests:make"}, run={"workers": 1})))
     sys.modules.pop("random_for_tests", None)
     assert not psutil.Process().children()
 
@@ -79,7 +79,7 @@ def test_data_that_differ_from_process_to_process_are_told(tmp_path: Path, monke
     (tmp_path / "fickle_for_tests.py").write_text(DATA)
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(AdafedError, match=r"gave 3 clients to a worker process and 4 to this one"):
-        list(simulate(experiment(data={"name": "function", "function": "fickle_for_tests:make"})))
+        list(simulate(experiment(data={"name": "function", "function": "fickle_for_tests:make"}, run={"workers": 1})))
     sys.modules.pop("fickle_for_tests", None)
     assert not psutil.Process().children()
 
