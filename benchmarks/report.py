@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from adafed.config.sections import config_from
+from adafed.config.configuration import config_from
 from adafed.rounds.records import Evaluation, Participant, RoundRecord, Scores
 from adafed.runs.store import Store
 

@@ -30,7 +30,7 @@ import torch
 import torch.nn.functional as F
 
 from adafed import models
-from adafed.config.sections import Config, config_from
+from adafed.config.configuration import Config, config_from
 from adafed.engines.local.simulate import simulate
 from adafed.rounds.records import RoundRecord
 

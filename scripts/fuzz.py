@@ -44,14 +44,15 @@ import adafed
 from adafed import AdafedError
 from adafed.config.experiments import names as experiments
 from adafed.config.experiments import packaged
-from adafed.config.sections import load_config, parse_settings
+from adafed.config.loading import load_config
+from adafed.config.merging import parse_settings
 from adafed.config.studies import load_study
 from adafed.data import cifar, fashion, femnist, label_noise, shakespeare, tinyimagenet
 from adafed.data.download import unpack
 from adafed.data.folder import FolderFederation
 from adafed.page.reading import read_run
 from adafed.runs.checkpoints import Checkpoints
-from adafed.runs.directory import begun_with
+from adafed.runs.description import begun_with
 from adafed.runs.summary import summarise
 from adafed.server.memory import Memory
 from adafed.server.optimizers import optimizer

@@ -143,7 +143,7 @@ def experiment(folder: Path) -> None:
 
 def one_run(folder: Path) -> None:
     """A finished run, to report on."""
-    from adafed.config.sections import load_config
+    from adafed.config.loading import load_config
     from adafed.engines.local.simulate import simulate
 
     experiment(folder)
@@ -188,7 +188,7 @@ def on_flower() -> None:
 
     from pretend import PretendGrid
 
-    from adafed.config.sections import load_config
+    from adafed.config.loading import load_config
     from adafed.engines.flower.experiment import experiment_client, run_experiment
 
     logging.getLogger("flwr").setLevel(logging.ERROR)

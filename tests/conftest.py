@@ -18,6 +18,11 @@ settings.register_profile("ci", settings.get_profile("local"), derandomize=True,
 settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Slow tests first, else in their order: at the end no core waits for a long one that was begun last."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
 @pytest.fixture(scope="session")
 def oracles() -> dict[str, Any]:
     """Numbers computed by hand or by independent code, for small inputs."""

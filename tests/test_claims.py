@@ -17,7 +17,7 @@ import torch
 
 import adafed
 from adafed import paper
-from adafed.config.sections import merged
+from adafed.config.merging import merged
 from adafed.config.studies import load_study
 from adafed.paper.audit import misplaced
 from adafed.report.figures import FIGURES

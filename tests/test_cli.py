@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
@@ -15,11 +16,13 @@ from typing import Any
 
 import psutil
 import pytest
+import tomli_w
 import typer
 from rich.console import Console
 from rich.markdown import Markdown
 
 from adafed import cli
+from adafed.studies.tune import RATES
 
 EXPERIMENT = """
 rounds = 3
@@ -97,6 +100,19 @@ def test_resume_trains_to_a_later_round(
     assert "going on after round 3" in captured.err
     assert called(monkeypatch, "show", "here") == 0
     assert "round 5 of 5" in capsys.readouterr().out
+
+
+def test_resume_goes_on_with_a_run_from_before_there_was_memory(
+    experiment: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its configuration says nothing of memory; what did not exist then was off."""
+    before = ["--set", "memory.rounds=0", "--set", "cohort.fraction=0.5", "--out", "here", "-q"]
+    assert called(monkeypatch, "run", str(experiment), *before) == 0
+    kept = tomllib.loads(Path("here/config.toml").read_text())
+    kept.pop("memory")
+    Path("here/config.toml").write_text(tomli_w.dumps(kept))
+    assert called(monkeypatch, "resume", "here", "--rounds", "4", "-q") == 0, capsys.readouterr().err
+    assert tomllib.loads(Path("here/config.toml").read_text())["memory"]["rounds"] == 0
 
 
 def test_compare_makes_one_table_and_repeats_nothing(
@@ -188,6 +204,11 @@ def test_help_loses_no_words_to_markup() -> None:
         assert printed.getvalue().split() == sentence.replace("`", "").split()
 
 
+def test_the_help_of_tune_has_the_rates_that_it_tries() -> None:
+    told = {one.name: one.help for one in typer.main.get_command(cli.app).commands["tune"].params}  # type: ignore[attr-defined]
+    assert f"Default: {','.join(f'{rate:g}' for rate in RATES)}." in told["rates"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -215,6 +236,10 @@ def test_help_loses_no_words_to_markup() -> None:
         (["show", "nowhere"], "nowhere is not a run directory"),
         (["list", "colours"], "there is no list of 'colours'"),
         (["run", "small.toml", "--nodes", "3"], "--nodes 3 has no meaning without --engine flower"),
+        (
+            ["flower", "new", "app", "--method", "AdaFed"],
+            "--method is 'AdaFed', and without an experiment there are no ",
+        ),
         (["flower", "new", "small.toml"], "small.toml could not be written: Not a directory"),
         (["flower", "new", "small.toml/x"], "could not be written: Not a directory"),
         (["flower", "certificates", "new", "--host", ""], "--host is ''; it must be an address or a name"),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import adafed
-from adafed.config.sections import config_from
+from adafed.config.configuration import config_from
 from adafed.config.studies import study_from
 
 ROOT = Path(__file__).parent.parent

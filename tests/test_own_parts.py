@@ -13,7 +13,7 @@ import torch
 
 import adafed
 from adafed import AdafedError, Config, config_from
-from adafed.config.sections import load_config
+from adafed.config.loading import load_config
 from adafed.data.partition import partition
 from adafed.data.sources import open_federation
 from adafed.registry import options

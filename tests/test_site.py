@@ -93,4 +93,4 @@ def test_every_method_can_be_cited(pages: ModuleType) -> None:
 def test_the_commands_are_those_of_the_help(pages: ModuleType) -> None:
     text = pages.commands()
     assert "| `--rule`, `-r` |" in text
-    assert "Add a rule, as in adafed:gamma=5,hull=simplex." in text
+    assert "A rule, as in adafed:gamma=5,hull=simplex, in place of the experiment's methods" in text

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import re
+import shlex
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from adafed import cli
+
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```", re.MULTILINE | re.DOTALL)
+OWN = ("offices", "mine", "network", "clinics")  # modules that the pages write
 HERE = "run = { workers = 0 }"
 SHORTER = (
     ("rounds = 60", f"rounds = 4\n{HERE}"), ("rounds = 20", f"rounds = 3\n{HERE}"), ("--seeds 0,1,2,3,4", "--seeds 0"),
@@ -22,13 +24,7 @@ SHORTER = (
 
 def followed(page: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files that are titled are written, sh is run, Python without a title shares one namespace as in a notebook."""
-    (folder / "bin").mkdir(exist_ok=True)
-    command = folder / "bin" / "adafed"
-    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m adafed "$@"\n')
-    command.chmod(0o755)
     monkeypatch.chdir(folder)
-    monkeypatch.syspath_prepend(str(folder))
-    environment = {**os.environ, "PATH": f"{folder / 'bin'}:{os.environ['PATH']}"}
     names: dict[str, object] = {"__name__": "__main__"}
     for language, title, text in BLOCK.findall((ROOT / "docs" / "tutorial" / f"{page}.md").read_text()):
         for long, short in SHORTER:
@@ -36,17 +32,40 @@ def followed(page: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         if title:
             (folder / title).write_text(text)
         elif language == "sh":
-            done = subprocess.run(["bash", "-ec", text], env=environment, capture_output=True, text=True, check=False)
-            assert done.returncode == 0, f"{text}\n{done.stderr}"
+            for line in text.splitlines():
+                called(line, monkeypatch)
         elif language == "python":
-            exec(compile(text, page, "exec", dont_inherit=True), names)
+            with monkeypatch.context() as patch:
+                patch.syspath_prepend(str(folder))
+                exec(compile(text, page, "exec", dont_inherit=True), names)
+
+
+def called(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line of sh, here: a process for each would import torch first. Own modules are found and read anew."""
+    program, *arguments = shlex.split(line)
+    assert program == "adafed", line
+    code: object = None
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "argv", [program, *arguments])
+        patch.setattr(sys, "path", list(sys.path))
+        forget()
+        try:
+            cli.main()
+        except SystemExit as end:
+            code = end.code
+        forget()
+    assert not code, line
+
+
+def forget() -> None:
+    for name in OWN:
+        sys.modules.pop(name, None)
 
 
 @pytest.fixture
 def clean() -> None:
     """A module of one test is not that of the next."""
-    for name in ("offices", "mine", "network", "clinics"):
-        sys.modules.pop(name, None)
+    forget()
 
 
 @pytest.mark.slow

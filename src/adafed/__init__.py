@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from adafed.client_rules import ClientRule
-    from adafed.config.sections import Config, config_from, load_config
+    from adafed.config.configuration import Config, config_from
+    from adafed.config.loading import load_config
     from adafed.engines.local.simulate import simulate
     from adafed.errors import AdafedError
     from adafed.server.aggregate import Aggregate, Diagnostics, RuleState, aggregate
@@ -51,7 +52,8 @@ __all__ = [
 
 _PLACES = {
     "adafed.client_rules": ("ClientRule",),
-    "adafed.config.sections": ("Config", "config_from", "load_config"),
+    "adafed.config.configuration": ("Config", "config_from"),
+    "adafed.config.loading": ("load_config",),
     "adafed.engines.local.simulate": ("simulate",),
     "adafed.errors": ("AdafedError",),
     "adafed.server.aggregate": ("Aggregate", "Diagnostics", "RuleState", "aggregate"),

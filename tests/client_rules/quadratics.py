@@ -12,7 +12,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from adafed.config.sections import Config, config_from, merged
+from adafed.config.configuration import Config, config_from
+from adafed.config.merging import merged
 from adafed.data.base import ClientData, Normalisation, Split
 
 SIZE, CLIENTS = 3, 4

@@ -11,7 +11,7 @@ import torch
 
 from adafed.client_rules import CLIENT_RULES, ClientRule, Visit, client_rule, client_rules
 from adafed.client_rules.base import Begun
-from adafed.testing.client_rules import CLIENT_PROPERTIES, check_client_rule
+from adafed.testing.client_rules import CLIENT_PROPERTIES, check_client_rule, works_in_other_processes
 from adafed.training.local import Gradients
 
 OPTIONS: dict[str, list[dict[str, Any]]] = {
@@ -25,10 +25,19 @@ CASES = [(name, options) for name in client_rules() for options in OPTIONS.get(n
 IDS = ["-".join([name, *(f"{key}={value}" for key, value in options.items())]) for name, options in CASES]
 
 
-@pytest.mark.parametrize("property_", CLIENT_PROPERTIES.values(), ids=list(CLIENT_PROPERTIES))
+HERE = {told: one for told, one in CLIENT_PROPERTIES.items() if one is not works_in_other_processes}
+
+
+@pytest.mark.parametrize("property_", HERE.values(), ids=list(HERE))
 @pytest.mark.parametrize(("name", "options"), CASES, ids=IDS)
 def test_every_client_rule(name: str, options: dict[str, Any], property_: Callable[[ClientRule], None]) -> None:
     property_(client_rule(name, **options))
+
+
+@pytest.mark.parametrize("name", client_rules())
+def test_every_client_rule_gives_the_same_bits_in_worker_processes(name: str) -> None:
+    """With its last options: they go to a worker as the configuration does, whichever they are."""
+    works_in_other_processes(client_rule(name, **OPTIONS.get(name, [{}])[-1]))
 
 
 def test_every_client_rule_has_a_file_and_a_summary() -> None:

@@ -174,9 +174,8 @@ def test_everyone_has_a_model_of_its_own_at_the_end(tmp_path: Path) -> None:
     assert sum(after[key].loss for key in undrawn) < sum(before[key].loss for key in undrawn)
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_worker_processes_give_the_same_bits(workers: int, tmp_path: Path) -> None:
-    assert ran(tmp_path, "here") == ran(tmp_path, "there", workers=workers)
+def test_worker_processes_give_the_same_bits(tmp_path: Path) -> None:
+    assert ran(tmp_path, "here") == ran(tmp_path, "there", workers=2)
     for file in (tmp_path / "here" / "clients").iterdir():
         assert file.read_bytes() == (tmp_path / "there" / "clients" / file.name).read_bytes()
 

@@ -10,7 +10,7 @@ import torch
 from quadratics import CLIENTS, Federation, away, experiment
 from safetensors.torch import load_file
 
-from adafed.config.sections import config_from
+from adafed.config.configuration import config_from
 from adafed.engines.local.simulate import Simulation
 from adafed.errors import AdafedError
 

@@ -11,7 +11,8 @@ from visits import GD, WORK, layer, quadratic, trained, visit
 
 from adafed.client_rules import FedProx
 from adafed.client_rules.base import Begun
-from adafed.config.sections import Config, config_from, merged
+from adafed.config.configuration import Config, config_from
+from adafed.config.merging import merged
 from adafed.engines.local.simulate import Simulation
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from adafed.config.sections import config_from
+from adafed.config.configuration import config_from
 from adafed.data.arrays import ArraysFederation
 from adafed.data.base import Federation
 from adafed.data.folder import FolderFederation

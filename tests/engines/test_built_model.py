@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from adafed import AdafedError
-from adafed.config.sections import Config, config_from, merged
+from adafed.config.configuration import Config, config_from
+from adafed.config.merging import merged
 from adafed.engines.station import Station
 
 

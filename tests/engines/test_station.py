@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from adafed import AdafedError
-from adafed.config.sections import Config, config_from, merged
+from adafed.config.configuration import Config, config_from
+from adafed.config.merging import merged
 from adafed.engines.station import COHORTS_KEPT, Station
 from adafed.engines.units import AskUnit, KeptFile, MeasureUnit, TrainUnit
 from adafed.training.local import Assignment

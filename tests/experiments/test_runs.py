@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from adafed import paper
 from adafed.cli import app
 from adafed.errors import AdafedError
 from adafed.paper.reproduce import Request, planned_for, targets
@@ -92,9 +93,12 @@ def test_untrusted_numbers_are_marked_and_explained(data: Path, tmp_path: Path) 
 def test_the_papers_grid_can_be_searched(data: Path, tmp_path: Path) -> None:
     pytest.importorskip("optuna")
     arguments = ["reproduce", "femnist-original", "--profile", "smoke", "--out", str(tmp_path), "--workers", "0"]
-    result = CliRunner().invoke(app, [*arguments, "-q", "--rounds", "1", "--tune", "Ditto"])
+    server = ["--rates", "1", "--momenta", "0", "--memories", "0"]  # one point, so that the grid is the paper's alone
+    result = CliRunner().invoke(app, [*arguments, "-q", "--rounds", "1", "--tune", "Ditto", *server, "-f", "csv"])
     assert result.exit_code == 0, result.output
     assert "--set ditto.lambda=" in result.stdout
+    for value in paper.grid("Ditto")["lambda"]:
+        assert f"ditto.lambda={value:g}, " in result.stdout
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from adafed.config.sections import config_from
+from adafed.config.configuration import config_from
 from adafed.page.model import Report, Run
 from adafed.rounds.records import Evaluation, Participant, RoundRecord, Scores
 from adafed.runs.store import Store

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from adafed.config.sections import config_from, load_kept
+from adafed.config.configuration import config_from
+from adafed.config.loading import load_kept
 from adafed.rounds.round import ServerHalf
 
 TEN = [str(k) for k in range(10)]

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adafed import AdafedError, config_from, optimizer, rule, schedule
-from adafed.config.sections import Config, merged
+from adafed.config.configuration import Config
+from adafed.config.merging import merged
 from adafed.engines.local.simulate import Simulation
 from adafed.rounds.records import RoundRecord
 from adafed.rounds.replies import LOSS, Reply

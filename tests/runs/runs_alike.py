@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-from adafed.config.sections import Config, config_from, merged
+from adafed.config.configuration import Config, config_from
+from adafed.config.merging import merged
 
 
 def experiment(**changes: Any) -> Config:

@@ -13,7 +13,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 import adafed
-from adafed.config.sections import config_from
+from adafed.config.configuration import config_from
 from adafed.runs.summary import summarise
 
 BASE: dict[str, Any] = {

@@ -12,10 +12,11 @@ import torch
 from safetensors.torch import load_file
 
 from adafed import AdafedError
-from adafed.config.sections import Config, config_from, load_config, merged
+from adafed.config.configuration import Config, config_from
+from adafed.config.loading import load_config
+from adafed.config.merging import merged
 from adafed.engines.local.simulate import Simulation, simulate
 from adafed.runs import checkpoints
-from adafed.runs.directory import require_same
 from adafed.runs.store import Store
 from adafed.server.saved import digest
 
@@ -87,15 +88,6 @@ def test_another_experiment_is_refused(tmp_path: Path) -> None:
         list(simulate(experiment(ditto={}), directory=tmp_path / "run"))
 
 
-def test_where_the_data_lie_makes_no_other_experiment(tmp_path: Path) -> None:
-    here, there = (
-        config_from({"data": {"name": "cifar10", "dir": d, "verify": v}}) for d, v in (("a", True), ("b", False))
-    )
-    require_same(tmp_path, here, there)
-    with pytest.raises(AdafedError, match=r"data\.name was 'cifar10' and is now 'fashion'"):
-        require_same(tmp_path, here, config_from({"data": {"name": "fashion"}}))
-
-
 def test_other_data_under_the_same_name_are_refused(tmp_path: Path) -> None:
     run = tmp_path / "run"
     list(simulate(experiment(), directory=run))
@@ -141,30 +133,6 @@ def test_a_file_of_somebody_elses_is_not_overwritten(name: str, tmp_path: Path) 
     with pytest.raises(AdafedError, match=rf"holds a {name} that is no run's; choose another directory"):
         list(simulate(experiment(), directory=tmp_path))
     assert (tmp_path / name).read_text() == "mine"
-
-
-DAMAGED = ["", "{}", "[]", '{"data": {"checksum": 3}, "trained_together": 1}']
-DAMAGED += [f'{{"format": {kind}, "data": {{"checksum": "a"}}, "trained_together": 1}}' for kind in ('"1"', 0, "true")]
-
-
-@pytest.mark.parametrize("content", DAMAGED)
-def test_a_damaged_description_is_told(content: str, tmp_path: Path) -> None:
-    list(simulate(experiment(), directory=tmp_path / "run"))
-    (tmp_path / "run" / "run.json").write_text(content)
-    with pytest.raises(AdafedError, match=r"run\.json is damaged, so the run cannot go on"):
-        list(simulate(experiment(), directory=tmp_path / "run"))
-
-
-def test_a_directory_without_a_format_goes_on_and_one_of_a_newer_is_refused(tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    list(simulate(experiment(), directory=run))
-    facts = json.loads((run / "run.json").read_text())
-    number = facts.pop("format")
-    (run / "run.json").write_text(json.dumps(facts))
-    assert [record.round for record in simulate(experiment(rounds=4), directory=run)] == [4]
-    (run / "run.json").write_text(json.dumps(facts | {"format": number + 1}))
-    with pytest.raises(AdafedError, match=rf"of format {number + 1} and this adafed reads up to format {number}"):
-        list(simulate(experiment(rounds=5), directory=run))
 
 
 def test_fewer_rounds_than_there_are_are_refused_and_nothing_is_changed(tmp_path: Path) -> None:

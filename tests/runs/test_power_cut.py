@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from runs_alike import assert_same, experiment, rows
 
-from adafed.config.sections import Config
+from adafed.config.configuration import Config
 from adafed.engines.local.simulate import simulate
 
 # Forks a process for every life of the run, which is killed after so many rounds; then the power is cut.
@@ -22,7 +22,7 @@ import json, os, signal, sys
 import torch
 torch.set_num_threads(1)
 from adafed.runs import directory
-from adafed.config.sections import load_config
+from adafed.config.loading import load_config
 from adafed.engines.local.simulate import simulate
 
 directory.DURABLE_EVERY = float(sys.argv[4])

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from adafed import AdafedError, config_from, simulate
-from adafed.config.sections import Config
+from adafed.config.configuration import Config
 from adafed.runs import tracking as module
 from adafed.runs.store import Store
 from adafed.runs.tracking import Tracking, scalars

@@ -9,7 +9,8 @@ import pytest
 
 import adafed
 from adafed import paper
-from adafed.config.sections import Config, config_from, load_config
+from adafed.config.configuration import Config, config_from
+from adafed.config.loading import load_config
 from adafed.errors import AdafedError
 from adafed.runs.summary import RunSummary, summarise
 from adafed.studies.tune import MEMORIES, MOMENTA, RATES, Trial, front, ranked, search_table, server_grid, space, tune

@@ -122,8 +122,7 @@ def ran(directory: Path | None = None, rounds: int = 4, **over: Any) -> torch.Te
 @pytest.mark.parametrize("over", [{}, {"ditto": {}}, {"local": {"mixup": 1.0}}], ids=["plain", "ditto", "mixup"])
 def test_workers_and_stops_change_no_bit(over: dict[str, Any], tmp_path: Path) -> None:
     whole = ran(**over)
-    for workers in (1, 2):
-        assert torch.equal(whole, ran(**over, run={"workers": workers}))
+    assert torch.equal(whole, ran(**over, run={"workers": 2}))
     ran(tmp_path / "run", 2, **over)
     assert torch.equal(whole, ran(tmp_path / "run", **over))
     assert not torch.equal(whole, ran(**over, augment={"padding": 1, "flip": False}))

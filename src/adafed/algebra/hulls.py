@@ -12,7 +12,6 @@ import clarabel
 import numpy as np
 import numpy.typing as npt
 import scipy.linalg
-import scipy.optimize
 import scipy.sparse
 
 from adafed.algebra.pivoting import pivoted_point
@@ -99,12 +98,14 @@ def simplex_point(gram: Matrix, weights: Vector, start: Vector | None = None) ->
     if eigenvalues[0] < smallest:
         eigenvalues = np.maximum(eigenvalues, smallest)
         unit = (vectors * eigenvalues) @ vectors.T
+    from scipy.optimize import nnls  # a tenth of a worker's start, which has no use for it
+
     factor = np.sqrt(eigenvalues)[:, None] * vectors.T
     system = np.vstack([factor, target])
     right = np.zeros(len(system))
     right[-1] = 1.0
     try:
-        solution, _ = scipy.optimize.nnls(system, right, maxiter=30 * len(unit))
+        solution, _ = nnls(system, right, maxiter=30 * len(unit))
     except RuntimeError:  # it cycled: rare, on nearly equal columns
         solution = _quadratic_programme(unit, target, np.zeros(len(unit)), np.full(len(unit), np.inf))
         solution = np.maximum(solution, 0.0)

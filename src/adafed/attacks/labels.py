@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from adafed.attacks.base import LIES, Lie, Sent
-from adafed.data.base import ClientData, Federation, Normalisation, Split, sha256
+from adafed.data.base import ClientData, Federation, Split, sha256
+from adafed.data.changed import ChangedFederation
 
 
 @LIES.register("labels")
@@ -27,37 +27,12 @@ class FlippedLabels(Lie):
         """Told already: what follows from it is sent as it is."""
 
 
-class FlippedFederation:
+class FlippedFederation(ChangedFederation):
     """`federation` with the training labels of some clients flipped."""
 
     def __init__(self, federation: Federation, flipped: frozenset[int]) -> None:
-        self.federation = federation
         self.flipped = flipped
-        self.checksum = sha256(federation.checksum, "flipped", np.array(sorted(flipped), dtype=np.int64))
-
-    @property
-    def name(self) -> str:
-        return self.federation.name
-
-    @property
-    def ids(self) -> tuple[str, ...]:
-        return self.federation.ids
-
-    @property
-    def classes(self) -> int:
-        return self.federation.classes
-
-    @property
-    def input_shape(self) -> tuple[int, ...]:
-        return self.federation.input_shape
-
-    @property
-    def normalisation(self) -> Normalisation:
-        return self.federation.normalisation
-
-    @property
-    def train_sizes(self) -> npt.NDArray[np.int64]:
-        return self.federation.train_sizes
+        super().__init__(federation, sha256(federation.checksum, "flipped", np.array(sorted(flipped), dtype=np.int64)))
 
     def client(self, index: int) -> ClientData:
         data = self.federation.client(index)

@@ -9,6 +9,7 @@ import typer
 
 from adafed.commands.many import Jobs, watched
 from adafed.commands.shared import (
+    RULES,
     Form,
     Printed,
     Profile,
@@ -30,18 +31,22 @@ def attack(
     experiment: Annotated[
         Path, typer.Argument(metavar="[EXPERIMENT]", help="A TOML file or a packaged experiment. Default: digits.")
     ] = Path("attack"),
-    methods: Annotated[list[str] | None, typer.Option("--method", "-m", help="Only these of its methods.")] = None,
+    methods: Annotated[
+        list[str] | None, typer.Option("--method", "-m", help="Only these of its methods. Repeatable.")
+    ] = None,
     rules: Annotated[
         list[str] | None,
-        typer.Option("--rule", "-r", metavar="RULE[:OPTIONS]", help="Rules in place of its methods. Repeatable."),
+        typer.Option("--rule", "-r", metavar="RULE[:OPTIONS]", help=RULES),
     ] = None,
-    attacks: Annotated[list[str] | None, typer.Option("--attack", "-a", help="Only these, as in 'loss x100'.")] = None,
+    attacks: Annotated[
+        list[str] | None, typer.Option("--attack", "-a", help="Only these, as in 'loss x100'. Repeatable.")
+    ] = None,
     share: Annotated[float, typer.Option(help="Share of the clients that lie, at least one.")] = 0.1,
-    guards: Annotated[str, typer.Option(help="off, on or both.")] = "both",
+    guards: Annotated[str, typer.Option(help="Without guards, with them, or both: off, on or both.")] = "both",
     seeds: Seeds = None,
     settings: Settings = None,
     profile: Profile = None,
-    out: Annotated[Path | None, typer.Option(help="Where the runs go. Default: runs/NAME-attacks.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Where the runs go. Default: runs/NAME-attacks/share-SHARE.")] = None,
     jobs: Jobs = 1,
     workers: Workers = None,
     form: Printed = Form.table,

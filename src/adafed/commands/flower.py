@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from adafed.errors import AdafedError
+
 app = typer.Typer(no_args_is_help=True, help="Past one machine: the same experiment on Flower (see docs/flower.md).")
 
 
@@ -23,7 +25,7 @@ def new(
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set any key of the experiment. Repeatable.")
     ] = None,
-    method: Annotated[str | None, typer.Option(help="One of the experiment's methods.")] = None,
+    method: Annotated[str | None, typer.Option(help="One of the experiment's methods, if it is named.")] = None,
     nodes: Annotated[int | None, typer.Option(min=1, help="Nodes to wait for. Default: one a client.")] = None,
 ) -> None:
     """Write an app that `flwr run` takes, simulated or deployed."""
@@ -32,6 +34,10 @@ def new(
     from adafed.engines.flower.new import new_app
     from adafed.engines.station import open_from
 
+    if experiment is None and method is not None:
+        raise AdafedError(
+            f"--method is {method!r}, and without an experiment there are no methods; name one, as in demo"
+        )
     if experiment is None:
         small = {"rounds": 5, "partition": {"name": "dirichlet", "clients": 3, "beta": 0.5}}
         config = config_from(merged(small, parse_settings(settings or [])))

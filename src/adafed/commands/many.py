@@ -17,8 +17,13 @@ if TYPE_CHECKING:
     from adafed.rounds.records import RoundRecord
     from adafed.studies.compare import Run
 
-Keep = Annotated[Path | None, typer.Option(metavar="FILE", help="Add the evaluations of all runs to a small file.")]
-Jobs = Annotated[int, typer.Option(min=1, help="Runs at a time, each in a process of its own.")]
+Keep = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Add the evaluations of all runs to a small file, for `adafed results`."),
+]
+Jobs = Annotated[
+    int, typer.Option(min=1, help="Runs at a time; above 1, each in one process of its own, without workers.")
+]
 
 
 def watched(runs: Sequence[Run], *, quiet: bool, jobs: int) -> bool:

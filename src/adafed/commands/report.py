@@ -23,7 +23,11 @@ def report(
         list[Path], typer.Argument(metavar="RUN...", help="Run directories, folders of studies, or kept results files.")
     ],
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Where the page goes. Default: report.html in the first folder.")
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Where the page goes. Default: report.html in the first folder, or beside a kept results file.",
+        ),
     ] = None,
     tail: Annotated[bool, typer.Option("--tail", help="Average over the last tenth of the rounds.")] = False,
     against: Annotated[

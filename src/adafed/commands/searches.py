@@ -35,7 +35,7 @@ from adafed.errors import AdafedError
 from adafed.registry import options
 
 if TYPE_CHECKING:
-    from adafed.config.sections import Config
+    from adafed.config.configuration import Config
     from adafed.rounds.records import RoundRecord
     from adafed.studies.compare import Run
 
@@ -49,10 +49,15 @@ class Target(StrEnum):
     both = "both"
 
 
-Objective = Annotated[Target, typer.Option(help="What to maximise on the validation split.")]
-Rates = Annotated[str | None, typer.Option(help="Server rates to try, the same for every rule, as in 0.3,1,3.")]
+Objective = Annotated[
+    Target, typer.Option(help="What to maximise on the validation split; fair and both: mean and worst 10 %.")
+]
+Rates = Annotated[str | None, typer.Option(help="Server rates to try, the same for every rule. Default: 0.1,0.3,1,3.")]
 Momenta = Annotated[
-    str | None, typer.Option(help="Server momenta to try, the same for every rule. Default: 0,0.9 where it is SGD.")
+    str | None,
+    typer.Option(
+        help="Server momenta to try, the same for every rule. Default: 0,0.9 where the server's optimiser is SGD."
+    ),
 ]
 Memories = Annotated[
     str | None,
@@ -64,7 +69,10 @@ Grid = Annotated[
 ]
 Rungs = Annotated[
     str | None,
-    typer.Option(metavar="ROUNDS", help="As in 30,100: all trials to round 30, a third on to 100, a third of it on."),
+    typer.Option(
+        metavar="ROUNDS",
+        help="As in 30,100: all trials to round 30, the best third on to 100, the best third of those to the end.",
+    ),
 ]
 
 
@@ -72,7 +80,9 @@ def tune(
     experiment: Experiment,
     rule: Annotated[str | None, typer.Option(help="The rule to tune. Default: the experiment's own.")] = None,
     objective: Objective = Target.worst_10,
-    trials: Annotated[int | None, typer.Option(min=1, help="Pick so many points by Optuna; default: all.")] = None,
+    trials: Annotated[
+        int | None, typer.Option(min=1, help="Try so many points, picked by Optuna. Default: the whole grid.")
+    ] = None,
     rungs: Rungs = None,
     grid: Grid = None,
     rates: Rates = None,
@@ -81,7 +91,10 @@ def tune(
     seeds: Annotated[str, typer.Option(help="Seeds for tuning; not the ones you report.")] = "1000",
     settings: Settings = None,
     profile: Profile = None,
-    out: Annotated[Path | None, typer.Option(help="Where the trials go. Default: runs/NAME-PROFILE-tune/RULE.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Where the trials go. Default: runs/NAME-tune/RULE, or runs/NAME-PROFILE-tune/RULE."),
+    ] = None,
     jobs: Jobs = 1,
     workers: Workers = None,
     form: Printed = Form.table,
@@ -155,15 +168,26 @@ def _rounds(word: str) -> int | str:
 
 
 def reproduce(
-    name: Annotated[str | None, typer.Argument(help="A table or figure of the paper; --list shows them.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="A table or figure of the paper. Without it, all are listed.")
+    ] = None,
     listed: Annotated[bool, typer.Option("--list", help="Every table and figure, its data and its cost.")] = False,
     profile: Annotated[str, typer.Option(help="paper, laptop or another of the experiment's profiles.")] = "laptop",
     methods: Annotated[list[str] | None, typer.Option("--method", "-m", help="Only these rows. Repeatable.")] = None,
     seeds: Seeds = None,
     rounds: Annotated[int | None, typer.Option(min=1, help="Instead of the profile's.")] = None,
-    panels: Annotated[list[str] | None, typer.Option("--panel", help="Only these of a figure. Repeatable.")] = None,
+    panels: Annotated[
+        list[str] | None, typer.Option("--panel", help="Only these panels of a figure. Repeatable.")
+    ] = None,
     sweep: Annotated[bool, typer.Option("--gamma-sweep", help="AdaFed for every gamma of the paper's grid.")] = False,
-    tuned: Annotated[str | None, typer.Option("--tune", metavar="METHOD", help="Search the paper's grid.")] = None,
+    tuned: Annotated[
+        str | None,
+        typer.Option(
+            "--tune",
+            metavar="METHOD",
+            help="Search this method's grid instead, as `adafed tune`, with the next five options.",
+        ),
+    ] = None,
     objective: Objective = Target.fair,
     rungs: Rungs = None,
     rates: Rates = None,
@@ -175,7 +199,9 @@ def reproduce(
     settings: Settings = None,
     jobs: Jobs = 1,
     workers: Workers = None,
-    out: Annotated[Path | None, typer.Option(help="Where the runs go. Default: runs/reproduce/NAME-PROFILE.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Where the runs go, in a folder NAME-PROFILE. Default: runs/reproduce.")
+    ] = None,
     keep: Keep = None,
     form: Printed = Form.table,
     quiet: Quiet = False,

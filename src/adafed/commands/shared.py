@@ -68,11 +68,18 @@ Experiment = Annotated[
 Profile = Annotated[str | None, typer.Option(help="One of the experiment's profiles.")]
 Workers = Annotated[
     int | None,
-    typer.Option(min=0, help="Worker processes; 0 works in this one. The result is the same to the bit."),
+    typer.Option(
+        min=0,
+        help="Worker processes; 0: all in this one. The result is the same to the bit. Default: the experiment's own.",
+    ),
 ]
 Seeds = Annotated[str | None, typer.Option(help="Seeds, as in 0,1,2. Default: the experiment's own.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress display.")]
 Printed = Annotated[Form, typer.Option("--format", "-f", help="How to print the table.")]
+RULES = (  # of --rule
+    "A rule, as in adafed:gamma=5,hull=simplex, in place of the experiment's methods, or beside those of --method. "
+    "Repeatable."
+)
 MEASURES = "Measures, as in mean,std,worst_10; your own as module:attribute."
 
 

@@ -12,6 +12,7 @@ from adafed.commands.many import Jobs, Keep, can_keep, keep_runs, watched, write
 from adafed.commands.report import PAGE, NoReport
 from adafed.commands.shared import (
     MEASURES,
+    RULES,
     Experiment,
     Form,
     Printed,
@@ -33,7 +34,11 @@ if TYPE_CHECKING:
     from adafed.studies.results import Kept
 
 
-def demo(workers: Workers = None, quiet: Quiet = False, no_report: NoReport = False) -> None:
+def demo(
+    workers: Annotated[int, typer.Option(min=0, help="Worker processes; 0: all in this one.")] = 0,
+    quiet: Quiet = False,
+    no_report: NoReport = False,
+) -> None:
     """Digits over 20 clients, FedAvg against AdaFed: a fairness table and a page in under a minute, no download."""
     from adafed.config.experiments import packaged
     from adafed.config.studies import load_study
@@ -41,7 +46,7 @@ def demo(workers: Workers = None, quiet: Quiet = False, no_report: NoReport = Fa
     from adafed.studies.compare import comparison, planned
 
     study = load_study(packaged("demo"))
-    settings = [f"run.workers={0 if workers is None else workers}"]
+    settings = [f"run.workers={workers}"]
     with tempfile.TemporaryDirectory(prefix="adafed-demo-") as folder:
         runs = planned(study, study.seeds, settings, Path(folder))
         stopped = watched(runs, quiet=quiet, jobs=1)
@@ -59,15 +64,19 @@ def demo(workers: Workers = None, quiet: Quiet = False, no_report: NoReport = Fa
 
 def compare(
     experiment: Experiment,
-    methods: Annotated[list[str] | None, typer.Option("--method", "-m", help="Only these of its methods.")] = None,
+    methods: Annotated[
+        list[str] | None, typer.Option("--method", "-m", help="Only these of its methods. Repeatable.")
+    ] = None,
     rules: Annotated[
         list[str] | None,
-        typer.Option("--rule", "-r", metavar="RULE[:OPTIONS]", help="Add a rule, as in adafed:gamma=5,hull=simplex."),
+        typer.Option("--rule", "-r", metavar="RULE[:OPTIONS]", help=RULES),
     ] = None,
     seeds: Seeds = None,
     settings: Settings = None,
     profile: Profile = None,
-    out: Annotated[Path | None, typer.Option(help="Where the runs go. Default: runs/NAME.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Where the runs go. Default: runs/NAME, or runs/NAME-PROFILE.")
+    ] = None,
     jobs: Jobs = 1,
     workers: Workers = None,
     tail: Annotated[bool, typer.Option("--tail", help="Average over the last tenth of the rounds.")] = False,
@@ -113,16 +122,24 @@ def results(
     against: Annotated[
         str | None, typer.Option(help="The method others are compared with. Default: the first.")
     ] = None,
-    final: Annotated[bool, typer.Option("--final", help="The final model, not the last tenth of the rounds.")] = False,
+    final: Annotated[
+        bool, typer.Option("--final", help="Of the final model, not averaged over the last tenth of the rounds.")
+    ] = False,
     columns: Annotated[str, typer.Option(help=MEASURES)] = "mean,std,excess,worst_10,best_10",
     levels: Annotated[
-        list[str] | None, typer.Option("--reach", metavar="MEASURE=PERCENT", help="As in mean=45. Repeatable.")
+        list[str] | None,
+        typer.Option(
+            "--reach",
+            metavar="MEASURE=PERCENT",
+            help="Rounds until a measure is reached, as in mean=45. Repeatable. Default: a point below --against.",
+        ),
     ] = None,
     form: Printed = Form.table,
 ) -> None:
     """What kept results say: each method's numbers, differences paired over the seeds, and rounds to get there.
 
-    Of a folder: who is fairest in which set-up, as Markdown. A tie is what the paired intervals do not tell apart.
+    Of a folder: who is fairest in which set-up, as Markdown, without the options. A tie is what the paired intervals do
+    not tell apart.
     """
     from adafed.studies.results import load, paired, rounds_to, scores, usual_levels
 

@@ -30,7 +30,7 @@ from adafed.commands.shared import (
 from adafed.errors import AdafedError
 
 if TYPE_CHECKING:
-    from adafed.config.sections import Config
+    from adafed.config.configuration import Config
 
 
 class Engine(StrEnum):
@@ -49,7 +49,9 @@ def run(
     out: Annotated[Path | None, typer.Option(help="Run directory. Default: runs/NAME/METHOD-seed-N.")] = None,
     workers: Workers = None,
     quiet: Quiet = False,
-    go_on: Annotated[bool, typer.Option("--continue", help="Continue the run directory if it is there.")] = False,
+    go_on: Annotated[
+        bool, typer.Option("--continue", help="Go on with the run directory if it is there, instead of refusing.")
+    ] = False,
     engine: Annotated[Engine, typer.Option(help="The simulator of this package, or Flower's, on Ray.")] = Engine.local,
     nodes: Annotated[int | None, typer.Option(min=1, help="Flower's nodes. Default: one a client.")] = None,
     no_report: NoReport = False,
@@ -60,11 +62,10 @@ def run(
     to the same bits as if it had never stopped.
     """
     from adafed.config.studies import load_study
-    from adafed.runs.summary import label
 
     study = load_study(experiment, profile)
     config = study.config(method, seed, [*(settings or []), *workers_setting(workers)])
-    directory = out or Path("runs") / config.name / f"{(method or label(config)).replace('/', '-')}-seed-{config.seed}"
+    directory = out or Path("runs") / config.name / f"{(method or config.label).replace('/', '-')}-seed-{config.seed}"
     _require_flower(nodes, engine)
     if (directory / "run.json").exists() and (directory / "config.toml").exists() and not go_on:
         raise AdafedError(
@@ -79,21 +80,25 @@ def run(
 
 def resume(
     directory: Annotated[Path, typer.Argument(help="The run directory.")],
-    rounds: Annotated[int | None, typer.Option(min=1, help="Train to this round instead.")] = None,
+    rounds: Annotated[
+        int | None, typer.Option(min=1, help="Train to this round, instead of the experiment's last.")
+    ] = None,
     workers: Workers = None,
     quiet: Quiet = False,
     nodes: Annotated[int | None, typer.Option(min=1, help="Flower's nodes. Default: one a client.")] = None,
     no_report: NoReport = False,
 ) -> None:
     """Go on with a run that was stopped or killed, on the engine it was begun with."""
-    from adafed.config.sections import load_config
+    from adafed.config.loading import load_kept
+    from adafed.config.merging import parse_settings
     from adafed.metrics import USUAL
-    from adafed.runs.directory import begun_with
+    from adafed.runs.description import begun_with
 
     if not (directory / "config.toml").exists():
         raise AdafedError(f"{directory} is not a run directory: it has no config.toml")
     settings = workers_setting(workers) + ([] if rounds is None else [f"rounds={rounds}"])
-    config, engine = load_config(directory / "config.toml", settings), Engine(begun_with(directory))
+    config = load_kept(directory).changed(**parse_settings(settings))
+    engine = Engine(begun_with(directory))
     _require_flower(nodes, engine)
     if engine is Engine.flower:
         _train_on_flower(config, directory, nodes, quiet)
@@ -137,9 +142,8 @@ def show(
 def _train(config: Config, directory: Path, quiet: bool) -> None:
     """One run to its end or to Ctrl-C."""
     from adafed.engines.local.simulate import Simulation
-    from adafed.runs.summary import label
 
-    name = f"{label(config)}, seed {config.seed}"
+    name = f"{config.label}, seed {config.seed}"
     with Progress(quiet) as (display, stopped), Simulation(config, directory=directory) as simulation:
         if simulation.state.round:
             errors.print(f"going on after round {simulation.state.round}")
@@ -159,12 +163,11 @@ def _train_on_flower(config: Config, directory: Path, nodes: int | None, quiet: 
     """The same on Flower's simulation engine. Killed or interrupted, --continue goes on after the last saved round."""
     from adafed.flower import need_flower
     from adafed.report.progress import Display
-    from adafed.runs.summary import label
 
     need_flower()
     from adafed.engines.flower.ray import simulate_on_ray
 
-    name = f"{label(config)}, seed {config.seed}"
+    name = f"{config.label}, seed {config.seed}"
     with Display(errors, quiet=quiet) as display:
         simulate_on_ray(config, directory, nodes=nodes,
                         watch=lambda record: display.show(name, config.rounds, record.round, record))  # fmt: skip
@@ -172,11 +175,11 @@ def _train_on_flower(config: Config, directory: Path, nodes: int | None, quiet: 
 
 def _finished(config: Config, directory: Path, columns: Sequence[str], no_report: bool) -> None:
     """The run's fairness, as a table and as a page."""
-    from adafed.runs.summary import label, summarise
+    from adafed.runs.summary import summarise
     from adafed.studies.compare import comparison
 
-    name = f"{label(config)}, seed {config.seed}"
-    console.print(comparison(name, [(label(config), summarise(directory, columns=columns))], columns).rich())
+    name = f"{config.label}, seed {config.seed}"
+    console.print(comparison(name, [(config.label, summarise(directory, columns=columns))], columns).rich())
     console.print(f"saved in {directory}")
     if not no_report:
         from adafed.page import gathered

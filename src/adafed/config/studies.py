@@ -25,15 +25,15 @@ milliseconds = 0.05
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from adafed.config.configuration import Config, config_from
 from adafed.config.experiments import path as experiment_path
+from adafed.config.loading import STUDY_SECTIONS, read_toml
 from adafed.config.merging import merged, parse_settings
-from adafed.config.sections import STUDY_SECTIONS, Config, config_from
 from adafed.errors import AdafedError
 from adafed.metrics import USUAL, metric
 
@@ -79,13 +79,7 @@ class Study:
 def load_study(path: str | Path, profile: str | None = None, variant: str | None = None) -> Study:
     """Read a study, or a plain experiment as a study without methods of its own: a file, or a packaged one by name."""
     file = experiment_path(path)
-    try:
-        content = tomllib.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise AdafedError(f"{path} cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:  # also a number of thousands of digits, and thousands of brackets
-        raise AdafedError(f"{path} is not TOML: {error}") from None
-    return study_from(content, file.stem, profile, variant)
+    return study_from(read_toml(path, file), file.stem, profile, variant)
 
 
 def study_from(content: Mapping[str, Any], name: str, profile: str | None = None, variant: str | None = None) -> Study:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from adafed.data.base import Array, ClientData, Federation, Normalisation, Split, sha256
+from adafed.data.base import Array, ClientData, Federation, Split, sha256
+from adafed.data.changed import ChangedFederation
 from adafed.errors import AdafedError
 
 
-class FramedFederation:
+class FramedFederation(ChangedFederation):
     """`federation` with the middle `side` x `side` pixels of every image; it itself still has all of them."""
 
     def __init__(self, federation: Federation, side: int) -> None:
@@ -17,33 +17,12 @@ class FramedFederation:
         if len(shape) != 3 or side > min(shape[1:]):
             most = f"at most {min(shape[1:])}" if len(shape) == 3 else "left out"
             raise AdafedError(f"augment.crop = {side}: inputs have the shape {shape}, so it must be {most}")
-        self.federation = federation
         self.side = side
-        self.checksum = sha256(federation.checksum, f"framed {side}")
-
-    @property
-    def name(self) -> str:
-        return self.federation.name
-
-    @property
-    def ids(self) -> tuple[str, ...]:
-        return self.federation.ids
-
-    @property
-    def classes(self) -> int:
-        return self.federation.classes
+        super().__init__(federation, sha256(federation.checksum, f"framed {side}"))
 
     @property
     def input_shape(self) -> tuple[int, ...]:
         return (self.federation.input_shape[0], self.side, self.side)
-
-    @property
-    def normalisation(self) -> Normalisation:
-        return self.federation.normalisation
-
-    @property
-    def train_sizes(self) -> npt.NDArray[np.int64]:
-        return self.federation.train_sizes
 
     def client(self, index: int) -> ClientData:
         data = self.federation.client(index)

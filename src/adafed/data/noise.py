@@ -11,46 +11,22 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from adafed.data.base import ClientData, Federation, Normalisation, Split, sha256
+from adafed.data.base import ClientData, Federation, Split, sha256
+from adafed.data.changed import ChangedFederation
 
 LEVELS, LABELS = 109, 110  # streams of random numbers under one seed
 
 
-class NoisyFederation:
+class NoisyFederation(ChangedFederation):
     """`federation` with a client's labels wrong with probability `clients`; a label of such a client is drawn anew,
     from all classes alike, with a probability that is itself uniform between `level` and 1."""
 
     def __init__(self, federation: Federation, *, clients: float, level: float, seed: int) -> None:
-        self.federation = federation
         self.seed = seed
         chance = np.random.default_rng([seed, 0, LEVELS]).random((len(federation.ids), 2))
         drawn = level + (1.0 - level) * chance[:, 1]
         self.levels: npt.NDArray[np.float64] = np.where(chance[:, 0] < clients, drawn, 0.0)
-        self.checksum = sha256(federation.checksum, "noise", self.levels, f"{seed}")
-
-    @property
-    def name(self) -> str:
-        return self.federation.name
-
-    @property
-    def ids(self) -> tuple[str, ...]:
-        return self.federation.ids
-
-    @property
-    def classes(self) -> int:
-        return self.federation.classes
-
-    @property
-    def input_shape(self) -> tuple[int, ...]:
-        return self.federation.input_shape
-
-    @property
-    def normalisation(self) -> Normalisation:
-        return self.federation.normalisation
-
-    @property
-    def train_sizes(self) -> npt.NDArray[np.int64]:
-        return self.federation.train_sizes
+        super().__init__(federation, sha256(federation.checksum, "noise", self.levels, f"{seed}"))
 
     def client(self, index: int) -> ClientData:
         data = self.federation.client(index)

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from adafed import models
-from adafed.config.sections import Config
+from adafed.config.configuration import Config
 from adafed.data.base import Federation
 from adafed.errors import AdafedError
 from adafed.training.flat_module import FlatModule, initial_module, seeded

@@ -16,7 +16,7 @@ import torch
 from adafed.attacks import liars
 from adafed.attacks.labels import FlippedFederation
 from adafed.client_rules.base import Told
-from adafed.config.sections import Config
+from adafed.config.configuration import Config
 from adafed.data.base import Federation, Split
 from adafed.data.framed import FramedFederation
 from adafed.data.noise import NoisyFederation

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from adafed.config.sections import load_kept
+from adafed.config.loading import load_kept
 from adafed.errors import AdafedError
 from adafed.metrics import CLIENT, METRICS, Evaluated, is_own, value
 from adafed.page.model import QUANTILES, Clients, Event, Rounds, Run

@@ -16,7 +16,7 @@ import torch
 from adafed.algebra.blocks import walking_with
 from adafed.algebra.rows import Updates
 from adafed.client_rules.base import ClientRule, Orders, Plan, TellingReply, Told
-from adafed.config.sections import Config
+from adafed.config.configuration import Config
 from adafed.rounds.cohort import Cohort, Sampler
 from adafed.rounds.records import Evaluation, RoundRecord, Scores
 from adafed.rounds.replies import Reply

@@ -16,7 +16,7 @@ import torch
 from adafed.algebra.rows import Updates
 from adafed.algebra.stored import bytes_needed
 from adafed.client_rules.base import Ask, ClientRule, Orders, Plan, Setting, TellingReply, Tensors
-from adafed.config.sections import Config
+from adafed.config.configuration import Config
 from adafed.errors import AdafedError, NoClientLeft
 from adafed.metrics import improvement
 from adafed.rounds.cohort import Cohort, Sampler, largest_cohort

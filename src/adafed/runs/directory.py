@@ -20,32 +20,28 @@ the disk. So a power cut costs the rounds since, and never the run.
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
-import platform
 import re
 import tempfile
-from importlib.metadata import version
 from pathlib import Path
 from typing import IO, Any
 
-from adafed.config.sections import Config, load_kept
+from adafed.config.configuration import Config
+from adafed.config.loading import load_kept
 from adafed.data.base import Federation
 from adafed.data.labels import label_counts
 from adafed.errors import AdafedError
-from adafed.files import full_disk_in_a_sentence, on_disk, parsed, save_tensors, write_whole
+from adafed.files import full_disk_in_a_sentence, on_disk, save_tensors, write_whole
 from adafed.rounds.records import RoundRecord
 from adafed.runs.checkpoints import Checkpoints, Unfit, any_state
+from adafed.runs.description import FORMAT, fingerprint_of, read_facts, require_same, versions
 from adafed.runs.store import Store
 from adafed.runs.tracking import Tracking, tracking
 from adafed.server.row_files import RowStore
 from adafed.server.state import ServerState
 from adafed.training.flat_module import FlatModule
 
-FORMAT = 1  # of the directory: what lies where. The tables have a version of their own, in `schema.py`.
 DURABLE_EVERY = 30.0  # seconds between checkpoints that wait for the disk
-# Sections and keys that a resumed run may set anew. Where the data lie does not count: their checksum does.
-FREE_TO_CHANGE = ("run", "track", "rounds", "data.dir", "data.verify")
 OWN = ("config.toml", "rounds.sqlite", "model.safetensors")  # files a new run would take the place of
 LABELS, MEMORY = "labels.json", "memory.rows"
 CLIENTS, BEFORE = "clients", "personal"  # the folder of what clients keep, and its name in version 0.1
@@ -210,7 +206,7 @@ class RunDirectory:
         }
         described = self.path / "run.json"
         if described.exists() and (self.path / "config.toml").exists():
-            before = _facts(described)
+            before = read_facts(described)
             self._require_same_facts(before, facts)
             fingerprint = before.get("fingerprint")  # of its beginning: a later adafed may describe the same otherwise
         elif any(self.path.glob("checkpoints/*")):
@@ -219,8 +215,8 @@ class RunDirectory:
         elif not described.exists() and (foreign := [name for name in OWN if (self.path / name).exists()]):
             raise AdafedError(f"{self.path} holds a {foreign[0]} that is no run's; choose another directory")
         else:
-            fingerprint = _fingerprint(self.config, facts)
-            told = {"format": FORMAT} | facts | {"fingerprint": fingerprint, "versions": _versions()}
+            fingerprint = fingerprint_of(self.config, facts)
+            told = {"format": FORMAT} | facts | {"fingerprint": fingerprint, "versions": versions()}
             write_whole(described, json.dumps(told, indent=2).encode(), durable=True)
         assert self._checkpoints is not None
         self._checkpoints.fingerprint = fingerprint
@@ -241,7 +237,7 @@ class RunDirectory:
     def _note_resumed(self, round: int) -> None:
         """After which rounds the run was taken up again, for whoever judges it later."""
         assert self.path is not None
-        facts = _facts(self.path / "run.json")
+        facts = read_facts(self.path / "run.json")
         before = facts.get("resumed", [])
         told = facts | {"resumed": [*(before if isinstance(before, list) else []), round]}
         write_whole(self.path / "run.json", json.dumps(told, indent=2).encode(), durable=True)
@@ -334,74 +330,3 @@ class RunDirectory:
         """Those here; Flower's nodes keep their own."""
         named = {self.kept(int(client), last) for client, last in state.kept.items()} if self._clients else set()
         return {file for file in named if file.exists()}
-
-
-def begun_with(path: Path) -> str:
-    """The engine of a run: local or flower."""
-    engine = _facts(path / "run.json").get("engine", "local")
-    if engine not in ("local", "flower"):
-        raise AdafedError(f"{path / 'run.json'} names the engine {engine!r}; this adafed has local and flower")
-    return str(engine)
-
-
-def _facts(described: Path) -> dict[str, Any]:
-    try:
-        facts: dict[str, Any] = parsed(described.read_bytes())
-        whole = isinstance(facts["data"]["checksum"], str) and isinstance(facts["trained_together"], int)
-        kind = facts.get("format", 1)  # the first runs had no number
-        whole = whole and type(kind) is int and kind > 0
-        whole = whole and isinstance(facts.get("fingerprint"), str | None)
-    except (OSError, ValueError, KeyError, TypeError):
-        whole = False
-    if not whole:
-        raise AdafedError(f"{described} is damaged, so the run cannot go on; choose another directory")
-    if kind > FORMAT:
-        raise AdafedError(f"{described} is of format {kind} and this adafed reads up to format {FORMAT}; update adafed")
-    return facts
-
-
-def require_same(path: Path, old: Config, new: Config) -> None:
-    """Complain if two configurations are of different experiments; how long and where they run does not count."""
-    different = _difference(old.completed().to_dict(), new.completed().to_dict())
-    if different is not None:
-        key, was, is_ = different
-        raise AdafedError(
-            f"{path} holds another experiment: {key} was {was!r} and is now {is_!r}; choose another directory"
-        )
-
-
-def _difference(old: Any, new: Any, key: str = "") -> tuple[str, Any, Any] | None:
-    if key in FREE_TO_CHANGE:
-        return None
-    if isinstance(old, dict) and isinstance(new, dict):
-        for name in sorted(old.keys() | new.keys()):
-            found = _difference(old.get(name), new.get(name), f"{key}.{name}" if key else name)
-            if found is not None:
-                return found
-        return None
-    return None if old == new else (key, old, new)
-
-
-def _fingerprint(config: Config, facts: dict[str, Any]) -> str:
-    """Of all that a run's bits follow from: another seed's or another experiment's checkpoint is known by it."""
-    what = [_fixed(config.completed().to_dict()), facts["seeds"], facts["data"]["checksum"]]
-    return hashlib.sha256(json.dumps(what, sort_keys=True, default=str).encode()).hexdigest()
-
-
-def _fixed(content: Any, key: str = "") -> Any:
-    """A configuration without what a resumed run may set anew."""
-    if not isinstance(content, dict):
-        return content
-    named = {name: f"{key}.{name}" if key else name for name in content}
-    return {name: _fixed(one, named[name]) for name, one in content.items() if named[name] not in FREE_TO_CHANGE}
-
-
-def _versions() -> dict[str, str]:
-    packages = ("adafed", "torch", "numpy", "scipy", "clarabel")
-    found = {}
-    for package in packages:
-        try:
-            found[package] = version(package)
-        except ModuleNotFoundError:
-            found[package] = "unknown"
-    return found | {"python": platform.python_version(), "machine": platform.machine(), "system": platform.system()}

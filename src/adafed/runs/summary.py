@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from adafed.config.sections import Config, load_kept
+from adafed.config.configuration import Config
+from adafed.config.loading import load_kept
 from adafed.errors import AdafedError
 from adafed.metrics import CLIENT, METRICS, is_own, value
 from adafed.rounds.records import RoundRecord
@@ -51,7 +52,7 @@ def summarise(
     found = [metrics(record, part, columns) for record in late]
     final = found[-1] if found else {}
     tail = {key: known_mean([one[key] for one in found]) for key in final}
-    return RunSummary(folder, config, label(config), last, config.personalised, final, tail)
+    return RunSummary(folder, config, config.label, last, config.personalised, final, tail)
 
 
 def evaluations(folder: Path, part: str = "test", until: int | None = None) -> tuple[int, list[RoundRecord]]:
@@ -63,11 +64,6 @@ def evaluations(folder: Path, part: str = "test", until: int | None = None) -> t
     finally:
         store.close()
     return last, [one for one in records if one.evaluation(part) is not None and one.round <= last]
-
-
-def label(config: Config) -> str:
-    """How a method is called in a table when nobody named it."""
-    return config.label
 
 
 def metrics(record: RoundRecord, part: str = "test", columns: Iterable[str] = ()) -> Metrics:

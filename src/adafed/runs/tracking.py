@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from adafed.config.sections import Config
+from adafed.config.configuration import Config
 from adafed.errors import AdafedError
 from adafed.files import parsed, write_whole
 from adafed.rounds.records import RoundRecord

@@ -34,7 +34,7 @@ class Facts:
         clients: The cohort and, where the server remembers the federation, those it remembers behind them: a rule
             treats all alike, unless it asks for `ages`.
         round: Counted from 1.
-        losses: What each client told of the model it received.
+        losses: What each client told, by default of the model it received (`server.loss`).
         sizes: Sample counts.
         accuracies: Training accuracies, from 0 to 1.
         local_lr: The clients' learning rate.

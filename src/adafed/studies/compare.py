@@ -19,8 +19,9 @@ from threading import current_thread, main_thread
 
 from safetensors import SafetensorError, safe_open
 
+from adafed.config.configuration import Config, config_from
+from adafed.config.loading import load_kept
 from adafed.config.merging import merged, parse_settings
-from adafed.config.sections import Config, config_from, load_kept
 from adafed.config.studies import Study
 from adafed.engines.local.simulate import simulate
 from adafed.errors import AdafedError
@@ -29,9 +30,9 @@ from adafed.metrics import metric
 from adafed.report.tables import Column, Row, Table, cells, column
 from adafed.rounds.cohort import BY_LOSS, OTHER_COHORTS
 from adafed.rounds.records import RoundRecord
-from adafed.runs.directory import require_same
+from adafed.runs.description import require_same
 from adafed.runs.store import Store
-from adafed.runs.summary import RunSummary, label
+from adafed.runs.summary import RunSummary
 from adafed.server_rules import rules
 from adafed.studies.lifeline import Lifeline
 
@@ -73,7 +74,7 @@ def method_from(text: str) -> tuple[str, dict[str, object]]:
         name = f"{name}:{attribute}"
     settings = [f"rule.{option.strip()}" for option in options.split(",") if option.strip()]
     over = merged({"rule": {"name": name}}, parse_settings(settings))
-    return label(config_from(over)), over
+    return config_from(over).label, over
 
 
 def run_all(runs: Sequence[Run], watch: Watch, *, jobs: int = 1) -> None:

@@ -14,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from adafed.config.sections import load_kept
+from adafed.config.loading import load_kept
 from adafed.errors import AdafedError
 from adafed.files import full_disk_in_a_sentence, parsed, write_whole
 from adafed.metrics import CLIENT, METRICS, is_own, own_label

@@ -16,11 +16,12 @@ from typing import Any, Literal
 
 import numpy as np
 
+from adafed.config.configuration import Config
+from adafed.config.loading import load_kept
 from adafed.config.merging import parse_settings
-from adafed.config.sections import Config, load_kept
 from adafed.errors import AdafedError
 from adafed.report.tables import Row, Table, cells, column
-from adafed.runs.directory import require_same
+from adafed.runs.description import require_same
 from adafed.runs.summary import RunSummary, summarise
 from adafed.server_rules import RULES
 from adafed.studies.compare import Run, Watch, last_round, run_all

@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import load_file
 
 from adafed.client_rules.base import CLIENT_RULES, ClientRule, Tensors
-from adafed.config.sections import Config, config_from
+from adafed.config.configuration import Config, config_from
 from adafed.engines.local.simulate import Simulation
 from adafed.engines.station import Station
 from adafed.engines.units import KeptFile, TrainUnit

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from adafed.client_rules import FedCorr
-from adafed.config.sections import Config, config_from
+from adafed.config.configuration import Config, config_from
 from adafed.data.noise import NoisyFederation
 from adafed.engines.local.simulate import Simulation, simulate
 from adafed.errors import AdafedError
@@ -93,9 +93,25 @@ def test_the_rounds_tell_the_stage_and_the_second_leaves_noisy_clients_out() -> 
     assert not noisy & {participant.client for record in records[20:26] for participant in record.participants}
 
 
-@pytest.mark.parametrize("over", [{}, {"rule": "adafed", "ditto": {"lambda": 0.1}, "fedcorr": {"group": 3}}])
+ONCE = {"iterations": 1, "clean_rounds": 2}
+
+
+@pytest.mark.parametrize(
+    "over",
+    [
+        {"rounds": 14, "fedcorr": ONCE},
+        {"rounds": 8, "fedcorr": ONCE | {"group": 3}, "rule": "adafed", "ditto": {"lambda": 0.1}},
+    ],
+)
 def test_any_number_of_workers_gives_the_same_bits(over: dict[str, Any]) -> None:
-    found = [final(small(run={"workers": workers}, **over))[0].state for workers in (0, 2)]
+    """Through all three stages, with labels that were mended."""
+    found = []
+    for workers in (0, 2):
+        with Simulation(small(run={"workers": workers}, **over)) as simulation:
+            stages = [record.notes["stage"] for record in simulation.rounds()]
+        assert set(stages) == {1, 2, 3}
+        found.append(simulation.state)
+    assert any(name.startswith("fedcorr.labels.") for name in found[0].known)
     assert torch.equal(found[0].parameters, found[1].parameters)
     assert_same_known(*found)
 

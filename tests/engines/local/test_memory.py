@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from adafed.config.sections import config_from
+from adafed.config.configuration import config_from
 
 # Peak memory beyond what was there before the run, in MB. Work is done in the process itself.
 MEASURED = """
 import json, sys
 from pathlib import Path
-from adafed.config.sections import load_config
+from adafed.config.loading import load_config
 from adafed.engines.local.simulate import Simulation, simulate
 
 def status(key):

@@ -17,7 +17,8 @@ import torch
 from safetensors.torch import load_file
 
 from adafed import AdafedError
-from adafed.config.sections import Config, config_from, merged
+from adafed.config.configuration import Config, config_from
+from adafed.config.merging import merged
 from adafed.data.base import ClientData, Normalisation, Split
 from adafed.engines.local.simulate import Simulation, simulate
 from adafed.rounds.records import RoundRecord
@@ -161,9 +162,10 @@ VARIANTS: dict[str, dict[str, Any]] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS.values(), ids=VARIANTS.keys())
 def test_the_number_of_workers_changes_no_bit(variant: dict[str, Any], tmp_path: Path, module: str) -> None:
-    for workers in (0, 1, 2, 4):
+    """One that does everything, and three over whom eight clients do not divide evenly."""
+    for workers in (0, 1, 3):
         run(experiment(**merged(variant, {"run": {"workers": workers}})), tmp_path / str(workers))
-    for workers in (1, 2, 4):
+    for workers in (1, 3):
         assert_same(tmp_path / "0", tmp_path / str(workers))
 
 

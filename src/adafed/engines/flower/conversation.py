@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from logging import getLogger
 from typing import Any
 
@@ -12,7 +12,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
 from adafed.engines.flower.arrays import Arrays
-from adafed.engines.flower.replies import Limits, Screened, node_of, screened
+from adafed.engines.flower.replies import Limits, Screened, client_of, node_of, numbers_of, screened, suffixes
 from adafed.engines.flower.roster import Roster
 from adafed.rounds.cohort import Cohort
 from adafed.rounds.round import DID_NOT_ANSWER
@@ -87,6 +87,28 @@ class Conversation:
         found = screened(there, arrays, received, limits, needed)
         self._name_the_silent(found, {node_of(message, limits.sent) for message in there}, cohort)
         roster.learn(found.replies)
+        return found
+
+    def measured(
+        self, messages: Iterable[Message], name_of: Callable[[int], str] = str, *, known_alone: bool
+    ) -> dict[int, dict[str, float]]:
+        """The numbers of an evaluation, by client; with `known_alone`, of those that a node has registered."""
+        there, roster = list(messages), self.roster
+        sent, found = self.sent(), {}
+        for message in there:
+            node = node_of(message, sent)
+            if message.has_error():
+                held = ", ".join(map(name_of, roster.held(node))) or f"of node {node}"
+                log.warning("evaluation: client %s left out: %s", held, message.error.reason)
+                continue
+            for suffix in suffixes(message):
+                client = client_of(message, suffix)
+                metrics = message.content.metric_records.get(f"metrics{suffix}")
+                holder = None if client is None else roster.holders.get(client, None if known_alone else node)
+                if client is None or metrics is None or holder != node:
+                    log.warning("evaluation: a reply of node %d left out: it is no client of that node", node)
+                    continue
+                found[client] = numbers_of(metrics)
         return found
 
     def _name_the_silent(self, found: Screened, answered: set[int], cohort: Cohort | None) -> None:

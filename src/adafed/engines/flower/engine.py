@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from logging import getLogger
 
 import torch
-from flwr.app import Array, ArrayRecord, Message, MessageType
+from flwr.app import Array, ArrayRecord, MessageType
 from flwr.serverapp import Grid
 
 from adafed.client_rules.base import Orders, Told
@@ -16,7 +16,6 @@ from adafed.engines.flower.replies import (
     SAMPLES,
     client_of,
     node_of,
-    numbers_of,
     suffixes,
     told_of,
 )
@@ -117,7 +116,8 @@ class FlowerEngine:
             configs[node] = {"clients": clients, "kept": self._kept(clients, state), "wanted": json.dumps(parts)}
         records = {f"arrays{numbered(k)}": self.arrays.record(one.parameters) for k, one in enumerate(states)}
         messages = self.conversation.messages(MessageType.EVALUATE, records, configs, state.round)
-        heard = self._numbers(messages)
+        replies = self.grid.send_and_receive(messages, timeout=self.conversation.timeout)
+        heard = self.conversation.measured(replies, self.ids.__getitem__, known_alone=True)
         return [[_scores(one, heard, self.ids, numbered(k)) for one in wanted] for k in range(len(states))]
 
     def ask(
@@ -142,24 +142,6 @@ class FlowerEngine:
                 if client in own and self.conversation.roster.holders.get(client) == node:
                     found[client] = told_of(message, suffix).get(rule, {})
         return [(client, found[client]) for client in clients if client in found]
-
-    def _numbers(self, messages: Sequence[Message]) -> dict[int, dict[str, float]]:
-        """What clients measured, by client."""
-        conversation, found = self.conversation, {}
-        for message in self.grid.send_and_receive(messages, timeout=conversation.timeout):
-            node = node_of(message, conversation.sent())
-            if message.has_error():
-                held = ", ".join(self.ids[client] for client in conversation.roster.held(node)) or f"of node {node}"
-                log.warning("evaluation: client %s left out: %s", held, message.error.reason)
-                continue
-            for suffix in suffixes(message):
-                client = client_of(message, suffix)
-                metrics = message.content.metric_records.get(f"metrics{suffix}")
-                if client is None or metrics is None or conversation.roster.holders.get(client) != node:
-                    log.warning("evaluation: a reply of node %d left out: it is no client of that node", node)
-                    continue
-                found[client] = numbers_of(metrics)
-        return found
 
     def _kept(self, clients: Sequence[int], state: ServerState) -> list[int]:
         """The round in which each client last wrote what it keeps, 0 for never."""

@@ -17,7 +17,8 @@ from flwr.app import Context, Message, MetricRecord
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
-from adafed.config.sections import Config, config_from, load_config
+from adafed.config.configuration import Config, config_from
+from adafed.config.loading import load_config
 from adafed.engines.flower.client import reply
 from adafed.engines.flower.engine import FlowerEngine
 from adafed.engines.flower.replies import CLIENT, SAMPLES

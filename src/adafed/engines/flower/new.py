@@ -7,7 +7,7 @@ from pathlib import Path
 
 import tomli_w
 
-from adafed.config.sections import Config
+from adafed.config.configuration import Config
 from adafed.errors import AdafedError
 from adafed.files import full_disk_in_a_sentence, write_whole
 

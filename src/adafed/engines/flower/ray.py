@@ -12,7 +12,7 @@ from pathlib import Path
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from adafed.config.sections import Config
+from adafed.config.configuration import Config
 from adafed.engines.flower.experiment import experiment_client, run_experiment
 from adafed.engines.station import open_from
 from adafed.errors import AdafedError

@@ -23,7 +23,7 @@ from adafed.engines.flower.arrays import Arrays
 from adafed.engines.flower.checkpoint import Keeper, StateKeeper
 from adafed.engines.flower.conversation import Conversation
 from adafed.engines.flower.engine import sensible
-from adafed.engines.flower.replies import SAMPLES, client_of, node_of, numbers_of, suffixes
+from adafed.engines.flower.replies import SAMPLES
 from adafed.engines.flower.reporting import diagnostics, fairness_metrics
 from adafed.engines.flower.trying import AT_ONCE, telling
 from adafed.errors import AdafedError
@@ -252,22 +252,7 @@ class FairStrategy(Strategy):
         return list(self.conversation.messages(MessageType.EVALUATE, {"arrays": arrays}, configs, server_round))
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        self.evaluation = {}
-        sent, roster = self.conversation.sent(), self.conversation.roster
-        for message in replies:
-            node = node_of(message, sent)
-            if message.has_error():
-                held = ", ".join(str(client) for client in roster.held(node)) or f"of node {node}"
-                log.warning("evaluation: client %s left out: %s", held, message.error.reason)
-                continue
-            for suffix in suffixes(message):
-                client = client_of(message, suffix)
-                metrics = message.content.metric_records.get(f"metrics{suffix}")
-                if client is None or metrics is None or roster.holders.get(client, node) != node:
-                    log.warning("evaluation: a reply of node %d left out: it is no client of that node", node)
-                    continue
-                self.evaluation[client] = numbers_of(metrics)
-        self.evaluation = dict(sorted(self.evaluation.items()))
+        self.evaluation = dict(sorted(self.conversation.measured(replies, known_alone=False).items()))
         evaluation = self._evaluated()
         if self.record is not None:
             self.record = replace(self.record, evaluations=() if evaluation is None else (evaluation,))

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from adafed.client_rules.base import Orders, Told
-from adafed.config.sections import Config
+from adafed.config.configuration import Config
 from adafed.data.base import Federation
 from adafed.engines.local.executor import open_executor
 from adafed.engines.local.lying import LyingEngine
@@ -35,15 +35,17 @@ def simulate(
     Args:
         config: What `config_from` or `load_config` returns.
         directory: Every round is saved there, and a directory that holds rounds already is continued, to the same bits
-            as if it had never stopped.
+            as if it had never stopped. None: nothing is kept.
         federation: In place of the configuration's data, as `adafed.data.ArraysFederation` makes one of arrays; it is
             then used in this process only.
 
     Yields:
-        A `RoundRecord` a round: participants, coefficients, rho and, where it was due, the evaluation of all clients.
+        A `RoundRecord` a round, once it is saved: participants, coefficients, rho and, where it was due, the evaluation
+        of all clients. Whoever stops asking may go on later.
 
     Raises:
-        AdafedError: For a mistake in the configuration or the data, before the first round.
+        AdafedError: For a mistake in the configuration or the data, before the first round; and later where the disk is
+            full or the workers cannot go on.
 
     Examples:
         >>> import adafed

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from adafed.config.sections import config_from
+from adafed.config.configuration import config_from
 from adafed.data.sources import made_by_user
 from adafed.engines.local.messages import decode, encode, unit_from_json
 from adafed.engines.local.shared_memory import attach

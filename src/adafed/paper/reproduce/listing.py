@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from adafed.config.sections import Config
+from adafed.config.configuration import Config
 from adafed.config.studies import Study
 from adafed.paper.reproduce.targets import here, source_study, targets
 from adafed.report.figures import FIGURES

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from adafed import paper
-from adafed.config.sections import Config
+from adafed.config.configuration import Config
 from adafed.config.studies import Study, lineage
 from adafed.data.federation import IndexedFederation
 from adafed.data.framed import FramedFederation

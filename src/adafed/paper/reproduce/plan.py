@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from adafed import paper
-from adafed.config.sections import Config
+from adafed.config.configuration import Config
 from adafed.config.studies import Study
 from adafed.data import catalogue
 from adafed.errors import AdafedError

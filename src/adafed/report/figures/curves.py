@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from adafed.config.sections import load_kept
+from adafed.config.loading import load_kept
 from adafed.errors import AdafedError
 from adafed.report.figures import Panel
 from adafed.report.figures.style import COLOURS, PAGE, Vector, look, smooth, spaced

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from adafed.config.sections import load_kept
+from adafed.config.loading import load_kept
 from adafed.errors import AdafedError
 from adafed.report.figures import Panel
 from adafed.report.figures.style import COLOURS, PAGE, Vector, spaced

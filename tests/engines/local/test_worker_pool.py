@@ -10,11 +10,10 @@ import psutil
 import pytest
 
 from adafed import AdafedError
-from adafed.config.sections import Config, config_from, merged
-from adafed.engines.local.executor import AHEAD_BYTES, _Queue
+from adafed.config.configuration import Config, config_from
+from adafed.config.merging import merged
 from adafed.engines.local.simulate import Simulation, simulate
-from adafed.engines.station import MeasureUnit, TrainUnit
-from adafed.training.local import Assignment
+from adafed.engines.local.worker_pool import AHEAD_BYTES
 
 
 def experiment(**changes: Any) -> Config:
@@ -25,19 +24,6 @@ def experiment(**changes: Any) -> Config:
         "run": {"workers": 2},
     }
     return config_from(merged(base, changes))
-
-
-def test_a_client_goes_to_its_own_worker_unless_that_one_is_behind() -> None:
-    units = [MeasureUnit((client,), "test") for client in (0, 2, 4, 6, 1)]
-    queue = _Queue(units, 2)
-    assert [queue.pop(worker)[0] for worker in (0, 1, 1, 1, 0)] == [0, 4, 1, 2, 3]
-    assert len(queue) == 0
-
-
-def test_every_unit_is_handed_out_once() -> None:
-    units = [TrainUnit((Assignment(client, 1, 0.1),), (client,), True, False) for client in range(17)]
-    queue = _Queue(units, 3)
-    assert sorted(queue.pop(k % 3)[0] for k in range(17)) == list(range(17))
 
 
 USERS = """
@@ -72,7 +58,7 @@ import os
 import numpy as np
 
 def make():
-    count = 3 if "worker" in " ".join(__import__("sys").argv) else 4
+    count = 3 if os.path.basename(__import__("sys").argv[0]) == "worker.py" else 4
     return {str(k): (np.zeros((10, 2), np.float32), np.arange(10) % 2) for k in range(count)}
 """
 
@@ -83,7 +69,7 @@ def test_samples_that_differ_from_process_to_process_are_told(tmp_path: Path, mo
     (tmp_path / "random_for_tests.py").write_text(random.replace("count = 3", "count = 4"))
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(AdafedError, match=r"gave other samples to a worker process .* a fixed seed"):
-        list(simulate(experiment(data={"name": "function", "function": "random_for_tests:make"})))
+        list(simulate(experiment(data={"name": "function", "function": "random_for_tests:make"}, run={"workers": 1})))
     sys.modules.pop("random_for_tests", None)
     assert not psutil.Process().children()
 
@@ -93,7 +79,7 @@ def test_data_that_differ_from_process_to_process_are_told(tmp_path: Path, monke
     (tmp_path / "fickle_for_tests.py").write_text(DATA)
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(AdafedError, match=r"gave 3 clients to a worker process and 4 to this one"):
-        list(simulate(experiment(data={"name": "function", "function": "fickle_for_tests:make"})))
+        list(simulate(experiment(data={"name": "function", "function": "fickle_for_tests:make"}, run={"workers": 1})))
     sys.modules.pop("fickle_for_tests", None)
     assert not psutil.Process().children()
 

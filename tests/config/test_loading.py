@@ -1,0 +1,33 @@
+"""Configurations from files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from adafed import AdafedError, load_config
+from adafed.config.studies import load_study
+
+
+@pytest.mark.parametrize("load", [load_config, load_study])
+def test_a_missing_file_and_one_that_is_not_text(load: Callable[[Path], object], tmp_path: Path) -> None:
+    with pytest.raises(AdafedError, match=r"nowhere\.toml cannot be read: No such file"):
+        load(tmp_path / "nowhere.toml")
+    (tmp_path / "binary.toml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(AdafedError, match=r"binary\.toml is not text in UTF-8; a configuration is a TOML file$"):
+        load(tmp_path / "binary.toml")
+
+
+def test_settings_go_on_top_of_the_file(tmp_path: Path) -> None:
+    (tmp_path / "trial.toml").write_text("[rule]\nname = 'adafed'\ngamma = 1.0\n[local]\nlr = 0.5\n")
+    config = load_config(tmp_path / "trial.toml", ["rule.gamma=5", "local.batch_size=full", "model.hidden=[3, 4]"])
+    assert config.name == "trial"
+    assert config.rule.options["gamma"] == 5
+    assert (config.local.lr, config.local.batch_size) == (0.5, "full")
+    assert config.model.options["hidden"] == [3, 4]
+    renamed = load_config(tmp_path / "trial.toml", ["rule.name=fedavg"])
+    assert renamed.rule.options == {}
+    short = load_config(tmp_path / "trial.toml", ["rule=fedavg"])
+    assert short.rule.name == "fedavg"
