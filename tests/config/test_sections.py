@@ -10,7 +10,7 @@ import pytest
 
 from adafed import AdafedError
 from adafed.client_rules import Ditto
-from adafed.config.sections import Config, config_from, load_config, merged, parse_settings
+from adafed.config.sections import Config, config_from, load_config, load_kept, merged, parse_settings
 from adafed.engines.local.simulate import simulate
 from adafed.server_rules import RULES, rule
 from adafed.server_rules.guards import DEFAULT_GUARDS
@@ -220,12 +220,19 @@ def test_the_defaults_are_a_run() -> None:
 
 
 def test_an_experiment_has_the_guards_that_it_names() -> None:
-    assert config_from({}).parts.guards == ()
+    assert [guard.name for guard in config_from({}).parts.guards] == ["diverged"]  # against accidents alone
     named = [guard.name for guard in config_from({"guards": {"use": "default"}}).parts.guards]
     assert named == list(DEFAULT_GUARDS)
     assert config_from({"guards": {"use": []}}).parts.guards == ()
     more = config_from({"guards": {"use": ["default", {"name": "krum", "share": 0.2}]}}).parts.guards
     assert [guard.name for guard in more] == [*DEFAULT_GUARDS, "krum"]
+
+
+def test_a_run_from_before_there_were_guards_goes_on_without(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text("rounds = 3\n")
+    assert load_kept(tmp_path).parts.guards == ()
+    (tmp_path / "config.toml").write_text(config_from({}).completed().to_toml())
+    assert load_kept(tmp_path).parts.guards == config_from({}).parts.guards
 
 
 def test_guards_are_kept_with_every_option() -> None:

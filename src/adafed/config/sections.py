@@ -29,7 +29,7 @@ from adafed.server.optimizers import ServerOptimizer, optimizer
 from adafed.server.schedules import Schedule, schedule
 from adafed.server.steps import StepKind, require_plain
 from adafed.server_rules import Rule, rule
-from adafed.server_rules.guards import Guard, guards_from
+from adafed.server_rules.guards import UNASKED, Guard, guards_from
 
 
 class Section(BaseModel):
@@ -159,9 +159,11 @@ def _text_as_list(value: Any) -> Any:
 
 class GuardsSection(Section):
     """Guards between the screening of updates and the rule, in the order they act in: names, or tables with a name and
-    options; "default" stands for the default ones."""
+    options; "default" stands for the default ones. Without a word there is a wide bound against accidents alone."""
 
-    use: Annotated[list[Entry], BeforeValidator(_text_as_list)] = Field(default_factory=list)
+    use: Annotated[list[Entry], BeforeValidator(_text_as_list)] = Field(
+        default_factory=lambda: [named(name) for name in UNASKED]
+    )
 
 
 class MemorySection(Section):
@@ -411,7 +413,7 @@ def load_config(path: str | Path, settings: Iterable[str] = ()) -> Config:
 def load_kept(folder: Path) -> Config:
     """The configuration of a run directory. What did not exist when it was written was off."""
     file = folder / "config.toml"
-    return config_from(merged({"name": file.stem, "memory": {"rounds": 0}}, _read(file, file)))
+    return config_from(merged({"name": file.stem, "memory": {"rounds": 0}, "guards": {"use": []}}, _read(file, file)))
 
 
 def _read(path: str | Path, file: Path) -> dict[str, Any]:
