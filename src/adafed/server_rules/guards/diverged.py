@@ -44,8 +44,8 @@ class Diverged(LookingBack):
         usual = float(state.get("usual", 0.0)) or now
         longest = self.most * usual
         state = {"usual": max(usual, min(now, longest))}
-        changed = np.flatnonzero(norms > longest) if longest > 0 else []
-        if not len(changed):
+        changed = np.flatnonzero(norms > longest)
+        if longest == 0.0 or not len(changed):  # where most stand still, nothing is usual
             return Verdict(facts, state=state)
         multipliers = np.ones(facts.count)
         multipliers[changed] = longest / norms[changed]
