@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from adafed import AdafedError, load_config
+from adafed import AdafedError, config_from, load_config
+from adafed.config.loading import load_kept
 from adafed.config.studies import load_study
 
 
@@ -31,3 +32,10 @@ def test_settings_go_on_top_of_the_file(tmp_path: Path) -> None:
     assert renamed.rule.options == {}
     short = load_config(tmp_path / "trial.toml", ["rule=fedavg"])
     assert short.rule.name == "fedavg"
+
+
+def test_a_run_from_before_there_were_guards_goes_on_without(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text("rounds = 3\n")
+    assert load_kept(tmp_path).parts.guards == ()
+    (tmp_path / "config.toml").write_text(config_from({}).completed().to_toml())
+    assert load_kept(tmp_path).parts.guards == config_from({}).parts.guards

@@ -43,7 +43,8 @@ def load_config(path: str | Path, settings: Iterable[str] = ()) -> Config:
 def load_kept(folder: Path) -> Config:
     """The configuration of a run directory. What did not exist when it was written was off."""
     file = folder / "config.toml"
-    return config_from(merged({"name": file.stem, "memory": {"rounds": 0}}, read_toml(file, file)))
+    off = {"name": file.stem, "memory": {"rounds": 0}, "guards": {"use": []}}
+    return config_from(merged(off, read_toml(file, file)))
 
 
 def read_toml(path: str | Path, file: Path) -> dict[str, Any]:

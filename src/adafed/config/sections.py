@@ -11,6 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 from adafed.config.entries import Entry, named
 from adafed.server.steps import StepKind
+from adafed.server_rules.guards import UNASKED
 
 # Far beyond use, and well before torch's own numbers, float32 and int64, are at their end.
 Positive = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
@@ -106,9 +107,11 @@ def _text_as_list(value: Any) -> Any:
 
 class GuardsSection(Section):
     """Guards between the screening of updates and the rule, in the order they act in: names, or tables with a name and
-    options; "default" stands for the default ones."""
+    options; "default" stands for the default ones. Without a word there is a wide bound against accidents alone."""
 
-    use: Annotated[list[Entry], BeforeValidator(_text_as_list)] = Field(default_factory=list)
+    use: Annotated[list[Entry], BeforeValidator(_text_as_list)] = Field(
+        default_factory=lambda: [named(name) for name in UNASKED]
+    )
 
 
 class MemorySection(Section):

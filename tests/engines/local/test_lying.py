@@ -52,6 +52,24 @@ def test_a_stopped_run_goes_on_with_the_same_lies(tmp_path: Path) -> None:
     assert [record.notes for record in later] == [record.notes for record in records[2:]]
 
 
+@pytest.mark.parametrize("rule", ["adafed", "fedavg"])
+def test_the_bound_for_accidents_changes_no_bit_of_a_healthy_run(rule: str) -> None:
+    unasked = {key: value for key, value in BASE.items() if key != "guards"} | {"rule": rule}
+    bare, before = parameters(config_from(BASE | {"rule": rule}))
+    watched, after = parameters(config_from(unasked))
+    assert np.array_equal(bare, watched)
+    assert [record.participants for record in before] == [record.participants for record in after]
+
+
+def test_the_bound_for_accidents_holds_what_is_beyond_all_measure() -> None:
+    unasked = {key: value for key, value in BASE.items() if key != "guards"} | {"rule": "fedavg"}
+    accident = {"rounds": 1, "attack": {"use": [{"name": "scale", "factor": 1e9}], "clients": ["2"]}}
+    bare, _ = parameters(config_from(BASE | {"rule": "fedavg"} | accident))
+    bound, records = parameters(config_from(unasked | accident))
+    assert np.linalg.norm(bound) < 1e-4 * np.linalg.norm(bare)
+    assert "2" in records[0].notes["bounded"]
+
+
 def test_what_the_server_is_told_is_the_lie_and_what_is_measured_is_not() -> None:
     _, honest = parameters(config_from(BASE))
     _, told = parameters(attacked(LIES))

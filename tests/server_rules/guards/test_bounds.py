@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -142,6 +143,70 @@ def test_a_diverged_client_does_not_cost_the_model(rule: str) -> None:
     assert "7" in guarded.diagnostics.bounded
 
 
+@pytest.mark.parametrize("rule", adafed.rules())
+def test_the_bound_for_accidents_leaves_healthy_rounds_as_they_are_to_the_bit(rule: str) -> None:
+    random = torch.Generator().manual_seed(0)
+    states: list[Any] = [None, None]
+    for t in (1, 2, 3):
+        rows = torch.randn(8, 50, generator=random) + 0.5
+        rows *= torch.logspace(0, 1.9, 8)[torch.randperm(8, generator=random), None]  # by chance, not by accident
+        told: dict[str, Any] = {"losses": [1.0 + k for k in range(8)], "sizes": [10.0] * 8, "local_lr": 0.1}
+        told |= {"accuracies": [0.1 * k for k in range(8)], "round": t, "federation": 8}
+        plain, guarded = (
+            adafed.aggregate(adafed.rule(rule), rows, **told, state=state, guards=guards)
+            for state, guards in zip(states, ((), ["diverged"]), strict=True)
+        )
+        assert torch.equal(plain.direction, guarded.direction)
+        assert (plain.coefficients == guarded.coefficients).all()
+        assert (plain.diagnostics.rates == guarded.diagnostics.rates).all()
+        assert plain.diagnostics.notes == guarded.diagnostics.notes
+        assert not guarded.diagnostics.bounded
+        states = [plain.state, guarded.state]
+
+
+def lengths_counted(*rounds: list[float]) -> list[list[float]]:
+    """What the bound for accidents makes of the lengths of these rounds, one after the other."""
+    guard = GUARDS.make("diverged")
+    assert isinstance(guard, LookingBack)
+    state: dict[str, Any] = {}
+    counted = []
+    for norms in rounds:
+        verdict = guard.judge_with(facts(norms=norms), ADDS, state)
+        factors = np.ones(len(norms)) if verdict.multipliers is None else verdict.multipliers
+        assert set(verdict.bounded) == set(np.flatnonzero(factors < 1))
+        counted.append((factors * norms).tolist())
+        state = json.loads(json.dumps(verdict.state))
+    return counted
+
+
+@pytest.mark.parametrize("cohort", [1, 2, 8])
+def test_an_accident_counts_as_thirty_usual_updates_however_small_the_cohort(cohort: int) -> None:
+    others = [1.0] * (cohort - 1)
+    for when in (1, 5):
+        *_, last = lengths_counted(*[[1.0] * cohort] * when, [*others, 1e9])
+        assert last == pytest.approx([*others, 30.0])
+
+
+def test_an_accident_in_the_first_round_is_held_to_the_others() -> None:
+    assert lengths_counted([1.0, 1.0, 1e9]) == [pytest.approx([1.0, 1.0, 30.0])]
+
+
+def test_one_that_goes_on_when_all_others_are_done_is_heard_whole() -> None:
+    done = [1e-6] * 5
+    rounds = [[1.0, 2.0, 1.5, 1.2, 0.8, 1.1], *[[*done, 3.0]] * 20]
+    assert lengths_counted(*rounds) == rounds
+
+
+def test_updates_that_stay_longer_than_before_are_soon_usual() -> None:
+    *_, first, second, third = lengths_counted([0.0] * 3, [1.0] * 3, *[[100.0] * 3] * 3)
+    assert first == pytest.approx([30.0] * 3)
+    assert second == third == [100.0] * 3
+
+
+def test_where_most_do_not_move_nobody_is_bounded() -> None:
+    assert GUARDS.make("diverged").judge(facts(norms=[0.0, 0.0, 5.0]), ADDS).multipliers is None
+
+
 def _of_first(told: dict[str, Any], count: int) -> dict[str, Any]:
     return {key: value[:count] if isinstance(value, list) else value for key, value in told.items()}
 
@@ -156,6 +221,7 @@ def _of_first(told: dict[str, Any], count: int) -> dict[str, Any]:
         ("lengths", {"most": 0.9}, "lengths.most is 0.9; it must be a finite number at least 1"),
         ("lengths", {"least": 1.1}, "lengths.least is 1.1; it must be a finite number at least 0 and at most 1"),
         ("lengths", {"rounds": -1}, "lengths.rounds is -1; it must be a finite number at least 0"),
+        ("diverged", {"most": 1}, "diverged.most is 1.0; it must be a finite number greater than 1"),
     ],
 )
 def test_options_that_make_no_sense(name: str, options: dict[str, Any], sentence: str) -> None:

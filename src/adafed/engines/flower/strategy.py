@@ -38,7 +38,7 @@ from adafed.server.schedules import Schedule, schedule
 from adafed.server.state import Server, ServerState
 from adafed.server.steps import StepKind
 from adafed.server_rules import Rule, rule
-from adafed.server_rules.guards import Guard, resolved
+from adafed.server_rules.guards import UNASKED, Guard, resolved
 
 log = getLogger("flwr")
 
@@ -69,7 +69,8 @@ class FairStrategy(Strategy):
         memory: The number of rounds, or "all", for which the rule is shown the last updates of clients that were not
             asked; a `Remember` says more.
         checkpoint: A folder; the server's state is saved there after every round, and `start` goes on from it.
-        guards: What bounds clients that lie (`adafed list guards`): "default", or a list; () for none.
+        guards: What bounds clients that lie (`adafed list guards`): "default", or a list; () for none. Without a word
+            there is a wide bound against accidents alone.
         server_step: "rate", or "safe": a step is as long as leaves no client of the round worse off, and `server_lr` is
             the first one tried; one more phase a round.
 
@@ -94,7 +95,7 @@ class FairStrategy(Strategy):
         evaluate_every: int = 0,
         memory: int | Literal["all"] | Remember = 0,
         checkpoint: str | Path | Keeper | None = None,
-        guards: Sequence[Guard | str] | str = (),
+        guards: Sequence[Guard | str] | str = UNASKED,
         server_step: StepKind = "rate",
     ) -> None:
         if loss not in LOSSES:

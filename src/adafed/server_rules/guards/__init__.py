@@ -1,10 +1,23 @@
 """Guards: what stands between the clients' numbers and the rule. Importing this package registers them all."""
 
-from adafed.server_rules.guards import claims, copies, history, krum, lengths, losses, screening, sizes, stall, veto
+from adafed.server_rules.guards import (
+    claims,
+    copies,
+    diverged,
+    history,
+    krum,
+    lengths,
+    losses,
+    screening,
+    sizes,
+    stall,
+    veto,
+)
 from adafed.server_rules.guards.base import (
     DEFAULT,
     DEFAULT_GUARDS,
     GUARDS,
+    UNASKED,
     Guard,
     LookingBack,
     Step,
@@ -17,12 +30,14 @@ __all__ = [
     "DEFAULT",
     "DEFAULT_GUARDS",
     "GUARDS",
+    "UNASKED",
     "Guard",
     "LookingBack",
     "Step",
     "Verdict",
     "claims",
     "copies",
+    "diverged",
     "guards_from",
     "history",
     "krum",

@@ -114,6 +114,7 @@ GUARDS: Registry[type[Guard]] = Registry("guard", base=Guard, name_key="guards.u
 DEFAULT = "default"
 # What `"default"` stands for. The veto looks at losses as they were reported, so it comes first.
 DEFAULT_GUARDS = ("veto", "losses", "claims", "sizes", "lengths", "copies", "history", "stall")
+UNASKED = ("diverged",)  # what a run has that names none
 
 
 def guards_from(entries: Sequence[tuple[str, dict[str, Any]]]) -> tuple[Guard, ...]:
