@@ -1,9 +1,9 @@
-"""What the default guards cost of a round's processor time, in one run: a round is aggregated without and with them.
+"""What the default guards cost of a round's processor time, in one run: rounds without and with them, in turns.
 
-    python benchmarks/guards.py [--rounds 60] [--clients 10] [--hidden 64]
+    python benchmarks/guards.py [--rounds 200] [--clients 10] [--hidden 64]
 
 The simulator trains in this process, on one thread. A round's time is that of training and of the server without
-guards; the cost is what the aggregation takes more with them, as a median over the rounds.
+guards; the cost is what the aggregation takes more with them. Both are medians over half of the rounds, in turns.
 """
 
 from __future__ import annotations
@@ -18,22 +18,28 @@ import torch
 import adafed
 import adafed.rounds.round as server_half
 from adafed.server.aggregate import Aggregate
+from adafed.server_rules.guards import guards_from
 
 
 def measured(rule: str, rounds: int, clients: int, hidden: int) -> tuple[float, float]:
     """Median processor seconds of a round without guards, and what they add."""
     plain: list[float] = []
     guarded: list[float] = []
-    aggregate = server_half.aggregate
+    again: list[float] = []
+    aggregate, none = server_half.aggregate, guards_from([])  # as a run without guards has them
 
-    def both(*given: Any, guards: Any, **told: Any) -> Aggregate:
-        """Without and with, in turns first: the second call finds the updates in the cache."""
-        found = {}
-        for guarding in (len(plain) % 2 == 0, len(plain) % 2 == 1):
-            begun = time.process_time()
-            found[guarding] = aggregate(*given, **told, guards=guards if guarding else ())
-            (guarded if guarding else plain).append(time.process_time() - begun)
-        return found[True]
+    def in_turns(*given: Any, guards: Any, **told: Any) -> Aggregate:
+        """Every other round without them first, and once more with them to go on from. Only a round's first call is
+        taken: it finds the caches as training leaves them."""
+        without = len(plain) == len(guarded)
+        begun = time.process_time()
+        found = aggregate(*given, **told, guards=none if without else guards)
+        (plain if without else guarded).append(time.process_time() - begun)
+        begun = time.process_time()
+        if without:
+            found = aggregate(*given, **told, guards=guards)
+        again.append(time.process_time() - begun)
+        return found
 
     config = adafed.config_from(
         {
@@ -48,21 +54,21 @@ def measured(rule: str, rounds: int, clients: int, hidden: int) -> tuple[float, 
         }
     )
     whole: list[float] = []
-    server_half.aggregate = both  # type: ignore[assignment]
+    server_half.aggregate = in_turns  # type: ignore[assignment]
     try:
         last = time.process_time()
         for _ in adafed.simulate(config):
             now = time.process_time()
-            whole.append(now - last - guarded[-1])
+            whole.append(now - last - again[-1])
             last = now
     finally:
         server_half.aggregate = aggregate
-    return median(whole[1:-1]), median(guarded) - median(plain)
+    return median(whole[2:-1:2]), median(guarded) - median(plain)  # of the rounds without them
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--rounds", type=int, default=60)
+    parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--clients", type=int, default=10)
     parser.add_argument("--hidden", type=int, default=64)
     chosen = parser.parse_args()

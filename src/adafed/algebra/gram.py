@@ -135,7 +135,7 @@ def gram(rows: Rows, *, precise: bool = False, memory_budget: int = MEMORY_BUDGE
     with np.errstate(all="ignore"):
         for part in in_order(partial, rows, step, memory_budget // bytes_a_worker):
             total += part
-    return np.tril(total) + np.tril(total, -1).T
+    return np.where(np.tri(rows.count, dtype=bool), total, total.T)  # the same on both sides to the bit
 
 
 def step_length(count: int, dtype: np.dtype[Any]) -> int:

@@ -7,7 +7,7 @@ Everything a client can send wrong is screened before it reaches a rule or the m
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from numbers import Integral, Real
 from typing import Any, Literal
 
@@ -23,12 +23,13 @@ from adafed.algebra.weighted_sum import finite_sum_and_norm
 from adafed.errors import AdafedError, NoClientLeft
 from adafed.server.everyone import Everyone, next_memory
 from adafed.server.memory import NOBODY, Memory, Remember
-from adafed.server.remaining import Remaining, reading
+from adafed.server.remaining import Remaining, learns
 from adafed.server.saved import alike, ours
 from adafed.server_rules.base import EVER, MOST_CLIENTS, Answer, Facts, Need, Numbers, Rule, Vector
-from adafed.server_rules.guards import Guard, LookingBack, Step, resolved
+from adafed.server_rules.guards import Chain, Guard, Step, resolved
 from adafed.server_rules.guards.screening import Negligible, UsableFacts
 
+MADE_HERE = frozenset({"gram", "norms"})  # facts that nobody tells
 Values = Sequence[float | None] | np.ndarray[Any, Any] | torch.Tensor
 
 
@@ -187,8 +188,9 @@ def aggregate(
         memory=() if joining else state.memory,
     )
     _require(f"rule {rule.name}", rule.needs, facts)
-    for guard in chain:
-        _require(f"guard {guard.name}", guard.needs, facts)
+    if not chain.needs <= MADE_HERE:
+        for guard in chain:
+            _require(f"guard {guard.name}", guard.needs, facts)
     with one_blas_thread():  # K x K is too small for more, and a busy machine makes them wait for each other
         return _aggregated(rule, rows, facts, state, chain, remember)
 
@@ -199,16 +201,12 @@ def _joining(rule: Rule, remember: Remember) -> bool:
     return remember.horizon > 0 or rule.previous or (rule.remembers > 0 and "gram" not in rule.needs)
 
 
-def _aggregated(
-    rule: Rule, rows: Rows, facts: Facts, state: RuleState, guards: tuple[Guard, ...], remember: Remember
-) -> Aggregate:
-    needs = rule.needs.union(*(guard.needs for guard in guards))
+def _aggregated(rule: Rule, rows: Rows, facts: Facts, state: RuleState, guards: Chain, remember: Remember) -> Aggregate:
+    needs = rule.needs | guards.needs
     left = Remaining.all_of(facts).screened(UsableFacts(), needs)
     left = left.read(rows, needs, rule).screened(Negligible(), rule.needs)
     still = not left.kept and ZERO in left.dropped.values()
-    left = replace(left, states=state.guards)
-    for place, guard in enumerate(guards):
-        left = left.after(guard, rule.needs, f"{place} {guard.name}") if left.kept else left
+    left = left.guarded(guards, rule.needs, state.guards)
     if left.multipliers is not None or left.mixing is not None:
         left = left.screened(Negligible(), rule.needs)
     everyone = None
@@ -245,7 +243,7 @@ def _outcome(
     state: RuleState,
     left: Remaining,
     answer: Answer,
-    guards: tuple[Guard, ...],
+    guards: Chain,
     everyone: Everyone | None,
     remember: Remember,
 ) -> Aggregate:
@@ -275,10 +273,10 @@ def _outcome(
     if left.multipliers is not None:
         multipliers = np.full(count, np.nan)
         multipliers[kept] = left.multipliers
-    if kept:
-        left = _looked_back(
-            guards, left, Step(left.facts.clients, _shares(weights, rates, kept), rates[kept], norm, mean_norm)
-        )
+    if kept and any(map(learns, guards)):
+        own = rates[kept]
+        step = Step(left.facts.clients, _shares(weights[: len(kept)], own), own, norm, mean_norm)
+        left = left.looking_back(guards, step)
     diagnostics = Diagnostics(
         norm=norm,
         mean_norm=mean_norm,
@@ -297,27 +295,16 @@ def _outcome(
     return Aggregate(coefficients, direction, diagnostics, RuleState(answer.state, known, left.states), older)
 
 
-def _shares(weights: Vector, rates: Vector, kept: list[int]) -> Vector:
+def _shares(weights: Vector, rates: Vector) -> Vector:
     """How much of the direction each client holds: y_k g_k . d, of their sum."""
     with np.errstate(all="ignore"):  # an inner product may be infinite, and then nobody's share is known
-        parts = weights[: len(kept)] * rates[kept]
+        parts = weights * rates
         total = float(parts.sum())
-    return parts / total if 0.0 < total < np.inf else np.zeros(len(kept))
-
-
-def _looked_back(guards: tuple[Guard, ...], left: Remaining, step: Step) -> Remaining:
-    """What the guards that look back make of the step."""
-    for place, guard in enumerate(guards):
-        if isinstance(guard, LookingBack) and type(guard).learned is not LookingBack.learned:
-            where = f"{place} {guard.name}"
-            with reading(guard, left.states.get(where)):
-                state, found = guard.learned(step, left.states.get(where, {}))
-            left = left.warning(found, state, where)
-    return left
+    return parts / total if 0.0 < total < np.inf else np.zeros(len(rates))
 
 
 def _require(who: str, needs: frozenset[Need], facts: Facts) -> None:
-    for need in sorted(needs - {"gram", "norms"}):
+    for need in sorted(needs - MADE_HERE):
         if getattr(facts, need) is None:
             shape = "the clients' learning rate" if need == "local_lr" else "one number for each client"
             raise AdafedError(f"{who} needs {need}; pass {need}=, {shape}")

@@ -5,9 +5,8 @@ A dropped client's row is left out of every product rather than multiplied by ze
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -17,10 +16,11 @@ from adafed.algebra.gram import NOT_FINITE, ZERO, gram_screened, screen
 from adafed.algebra.rows import Rows
 from adafed.errors import AdafedError
 from adafed.server.saved import ours
-from adafed.server_rules.base import Facts, Matrix, Need, Numbers, Rule, Vector
-from adafed.server_rules.guards.base import Guard, LookingBack, Verdict
+from adafed.server_rules.base import Facts, Matrix, Need, Numbers, Rule, Vector, altered
+from adafed.server_rules.guards.base import Guard, Step, Verdict
 
 Array = npt.NDArray[np.float64]
+UNREADABLE = (TypeError, ValueError, KeyError, IndexError, AttributeError, ArithmeticError)
 BOUNDED_FACTS = ("losses", "sizes", "accuracies")  # those that a guard may answer with others
 
 
@@ -44,7 +44,6 @@ class Remaining:
     bounded: dict[int, str] = field(default_factory=dict)
     warned: dict[int, str] = field(default_factory=dict)
     states: dict[str, Numbers] = field(default_factory=dict)
-    shown: Facts | None = None  # to the last guard, which changed nothing: the next one sees the same
 
     @classmethod
     def all_of(cls, facts: Facts) -> Remaining:
@@ -54,31 +53,54 @@ class Remaining:
         """Those that one of the package's own screens leaves; these only drop, and are trusted with the facts."""
         return self._without(guard.judge(self.facts, needs).dropped)
 
-    def after(self, guard: Guard, needs: frozenset[Need], place: str = "") -> Remaining:
+    def guarded(self, guards: Sequence[Guard], needs: frozenset[Need], states: dict[str, Numbers]) -> Remaining:
+        """Those that the guards leave, one after the other, as they leave them."""
+        left, shown, states = self, None, dict(states)
+        for place, guard in enumerate(guards):
+            if not left.kept:
+                break
+            shown = left._shown() if shown is None else shown
+            where = f"{place} {guard.name}"
+            state = states.get(where, {})
+            try:
+                verdict = guard.judge_with(shown, needs, state)
+            except UNREADABLE as error:
+                _blame_state(guard, state, error)
+                raise
+            if not _nothing(verdict, shown):  # as most rounds of most guards are
+                _check(guard, shown, verdict)
+                left, shown = left._after(verdict, shown), None
+            if verdict.state is not None:
+                states[where] = verdict.state
+        return altered(left, states=states)
+
+    def _after(self, verdict: Verdict, shown: Facts) -> Remaining:
         """Those that a guard leaves, as it leaves them."""
-        shown, states = self._shown(), self.states
-        if isinstance(guard, LookingBack):
-            with reading(guard, states.get(place)):
-                verdict = guard.judge_with(shown, needs, states.get(place, {}))
-        else:
-            verdict = guard.judge(shown, needs)
-        if isinstance(verdict, Verdict) and verdict.state is not None:
-            states = states | {place: verdict.state}
-        if _nothing(verdict, shown):  # as most rounds of most guards are
-            return self if states is self.states and shown is self.shown else replace(self, states=states, shown=shown)
-        _check(guard, shown, verdict)
         found = self._with_facts(verdict.facts, shown)._multiplied(verdict.multipliers)._mixed(verdict.mixing)
         bounded, warned = self._told(self.bounded, verdict.bounded), self._told(self.warned, verdict.warned)
-        return replace(found, bounded=bounded, warned=warned, states=states, shown=None)._without(verdict.dropped)
+        return altered(found, bounded=bounded, warned=warned)._without(verdict.dropped)
 
-    def warning(self, found: Mapping[int, str], state: Numbers, place: str) -> Remaining:
-        """With what a guard that looks back says of the step."""
-        if not found and state == self.states.get(place, {}):
-            return self
-        return replace(self, warned=self._told(self.warned, found), states=self.states | {place: state})
+    def looking_back(self, guards: Sequence[Guard], step: Step) -> Remaining:
+        """With what guards that look back make of the step."""
+        warned, states = self.warned, dict(self.states)
+        for place, guard in enumerate(guards):
+            if learns(guard):
+                where = f"{place} {guard.name}"
+                before = states.get(where, {})
+                try:
+                    state, found = guard.learned(step, before)
+                except UNREADABLE as error:
+                    _blame_state(guard, before, error)
+                    raise
+                warned = self._told(warned, found)
+                if found or state != before:
+                    states[where] = state
+        return altered(self, warned=warned, states=states)
 
     def _told(self, before: dict[int, str], found: Mapping[int, str]) -> dict[int, str]:
         """Reasons of clients counted as in the facts, after those that are there."""
+        if not found:
+            return before
         reasons = [(self.kept[k], why) for k, why in sorted(found.items())]
         return before | {k: f"{before[k]}; {why}" if k in before else why for k, why in reasons}
 
@@ -87,17 +109,17 @@ class Remaining:
         if "gram" in needs:
             return self._with_gram(rows, solved="gram" in rule.needs)
         finite, largest = screen(rows.select(self.kept))
-        left = replace(self, largest=largest)._without(dict.fromkeys(np.flatnonzero(~finite).tolist(), NOT_FINITE))
+        left = altered(self, largest=largest)._without(dict.fromkeys(np.flatnonzero(~finite).tolist(), NOT_FINITE))
         if not left.kept or "norms" not in needs:
             return left
         norms = products.norms(rows.select(left.kept), left.largest)
-        return replace(left, facts=replace(left.facts, norms=norms))
+        return altered(left, facts=altered(left.facts, norms=norms))
 
     def facts_for(self, rule: Rule) -> Facts:
         """Without what a guard alone has asked for."""
         if "gram" in rule.needs or (self.facts.gram is None and self.facts.norms is None):
             return self.facts
-        return replace(self.facts, gram=None, norms=self.facts.norms if "norms" in rule.needs else None)
+        return altered(self.facts, gram=None, norms=self.facts.norms if "norms" in rule.needs else None)
 
     def _with_gram(self, rows: Rows, *, solved: bool) -> Remaining:
         """A zero update is dropped only where the rule itself solves with the matrix."""
@@ -115,10 +137,10 @@ class Remaining:
         if len(left) < own:
             facts = _narrowed(facts, left)
         if solved and len(older) < len(facts.memory):
-            facts = replace(facts, memory=tuple(facts.memory[row - rows.count] for row in older))
-        return replace(
+            facts = altered(facts, memory=tuple(facts.memory[row - rows.count] for row in older))
+        return altered(
             self,
-            facts=replace(facts, norms=np.sqrt(np.diag(matrix))[: len(left)], gram=matrix),
+            facts=altered(facts, norms=np.sqrt(matrix.diagonal())[: len(left)], gram=matrix),
             kept=[self.kept[i] for i in left],
             remembered=older,
             gram=matrix,
@@ -128,10 +150,8 @@ class Remaining:
 
     def _shown(self) -> Facts:
         """The facts of the clients alone, without remembered updates."""
-        if self.shown is not None:
-            return self.shown
         facts, count = self.facts, self.facts.count
-        return replace(
+        return altered(
             facts,
             losses=_read_only(facts.losses),
             sizes=_read_only(facts.sizes),
@@ -145,19 +165,19 @@ class Remaining:
         changed = {
             name: getattr(given, name) for name in BOUNDED_FACTS if getattr(given, name) is not getattr(shown, name)
         }
-        return replace(self, facts=replace(self.facts, **changed)) if changed else self
+        return altered(self, facts=altered(self.facts, **changed)) if changed else self
 
     def _multiplied(self, multipliers: Vector | None) -> Remaining:
         if multipliers is None or (multipliers == 1.0).all():
             return self
         norms, gram = self.facts.norms, self.facts.gram
         if gram is not None:
-            factors = np.append(multipliers, np.ones(len(gram) - len(multipliers)))
+            factors = _with_ones(multipliers, len(gram))
             gram = gram * factors * factors[:, None]
-        facts = replace(self.facts, norms=None if norms is None else norms * multipliers, gram=gram)
+        facts = altered(self.facts, norms=None if norms is None else norms * multipliers, gram=gram)
         before = 1.0 if self.multipliers is None else self.multipliers
         mixing = None if self.mixing is None else multipliers[:, None] * self.mixing
-        return replace(self, facts=facts, multipliers=multipliers * before, mixing=mixing)
+        return altered(self, facts=facts, multipliers=multipliers * before, mixing=mixing)
 
     def _mixed(self, mixing: Matrix | None) -> Remaining:
         if mixing is None:
@@ -171,7 +191,7 @@ class Remaining:
             norms = np.sqrt(np.diag(gram)[:count])
         before = np.diag(np.ones(count) if self.multipliers is None else self.multipliers)
         before = before if self.mixing is None else self.mixing
-        return replace(self, facts=replace(self.facts, norms=norms, gram=gram), mixing=mixing @ before)
+        return altered(self, facts=altered(self.facts, norms=norms, gram=gram), mixing=mixing @ before)
 
     def of_sent(self, coefficients: Vector) -> Vector:
         """Coefficients of what is shown (and of remembered rows, which are as they were) as those of what was sent."""
@@ -179,7 +199,7 @@ class Remaining:
             own = len(self.kept)
             return np.append(coefficients[:own] @ self.mixing, coefficients[own:])
         if self.multipliers is not None:
-            return coefficients * np.append(self.multipliers, np.ones(len(coefficients) - len(self.kept)))
+            return coefficients * _with_ones(self.multipliers, len(coefficients))
         return coefficients
 
     def as_shown(self, matrix: Matrix) -> Matrix:
@@ -190,7 +210,7 @@ class Remaining:
             shown = whole @ matrix @ whole.T
             return np.asarray((shown + shown.T) / 2.0)
         if self.multipliers is not None:
-            factors = np.append(self.multipliers, np.ones(len(matrix) - len(self.kept)))
+            factors = _with_ones(self.multipliers, len(matrix))
             return np.asarray(matrix * factors * factors[:, None])
         return matrix
 
@@ -201,7 +221,7 @@ class Remaining:
         count = self.facts.count
         left = [i for i in range(count) if i not in dropped]
         reasons = {self.kept[i]: why for i, why in dropped.items()}
-        return replace(
+        return altered(
             self,
             facts=_narrowed(self.facts, left),
             kept=[self.kept[i] for i in left],
@@ -211,18 +231,17 @@ class Remaining:
             mixing=None if self.mixing is None else self.mixing[np.ix_(left, left)],
             dropped=self.dropped | reasons,
             bounded={k: why for k, why in self.bounded.items() if k not in reasons},
-            shown=None,
         )
 
 
-@contextmanager
-def reading(guard: Guard, state: Numbers | None) -> Iterator[None]:
-    """While a guard reads a state that was handed in: one of ours that cannot was handed another's."""
-    try:
-        yield
-    except (TypeError, ValueError, KeyError, IndexError, AttributeError, ArithmeticError) as error:
-        if not state or not ours(guard) or isinstance(error, AdafedError):
-            raise
+def learns(guard: Guard) -> bool:
+    """Whether it is to be told of the step."""
+    return type(guard).learned is not Guard.learned
+
+
+def _blame_state(guard: Guard, state: Numbers, error: Exception) -> None:
+    """A guard of ours that cannot read the state that was handed in was handed another's."""
+    if state and ours(guard) and not isinstance(error, AdafedError):
         raise AdafedError(
             f"state was not made by guard {guard.name}; pass the state of the last round, or none"
         ) from error
@@ -230,7 +249,7 @@ def reading(guard: Guard, state: Numbers | None) -> Iterator[None]:
 
 def _narrowed(facts: Facts, left: list[int]) -> Facts:
     """The facts of these clients; the rows of remembered updates stay."""
-    return replace(
+    return altered(
         facts,
         clients=tuple(facts.clients[i] for i in left),
         losses=_some(facts.losses, left),
@@ -250,6 +269,11 @@ def _block(matrix: Matrix | None, left: list[int], count: int) -> Matrix | None:
         return None
     rows = left + list(range(count, len(matrix)))
     return matrix[np.ix_(rows, rows)]
+
+
+def _with_ones(multipliers: Vector, length: int) -> Vector:
+    """The clients' multipliers, and 1 for every remembered row behind them."""
+    return np.append(multipliers, np.ones(length - len(multipliers))) if length > len(multipliers) else multipliers
 
 
 def _read_only(values: Array | None) -> Array | None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import adafed
 from adafed import AdafedError, Facts
 from adafed.server_rules.guards import GUARDS, LookingBack
+from adafed.server_rules.guards.base import median
 
 ADAFED, FEDAVG = adafed.rule("adafed"), adafed.rule("fedavg")
 SOLVES, ADDS = ADAFED.needs, FEDAVG.needs
@@ -33,6 +34,11 @@ def facts(losses: Any = None, norms: Any = None, sizes: Any = None) -> Facts:
 
 
 positive = st.floats(min_value=1e-6, max_value=1e12)
+
+
+@given(st.lists(st.floats(-1e300, 1e300), min_size=1, max_size=12))
+def test_the_median_is_numpys_to_the_bit(values: list[float]) -> None:
+    assert median(values) == np.median(values)
 
 
 @given(st.lists(positive, min_size=3, max_size=12))

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import adafed
@@ -82,6 +82,19 @@ def test_clients_that_are_alike_are_no_copies(agree: float) -> None:
     assert GUARDS.make("copies").judge(facts(cohort(agree=agree)), SOLVES).dropped == {}
 
 
+@given(st.integers(0, 10**6), st.integers(3, 12), st.floats(-8.0, 0.0), st.sampled_from([0.0, 1.0, 30.0]))
+def test_a_copy_is_as_near_as_the_median_distance_says(seed: int, count: int, power: float, agree: float) -> None:
+    """The median is looked for only where one may be; the answer is as if it always were."""
+    rows = cohort(count, agree=agree, seed=seed)
+    rows[0] = rows[1] + 10.0**power * rows[0]
+    unit = rows / np.linalg.norm(rows, axis=1)[:, None]
+    squared = (1.0 - unit @ unit.T)[np.triu_indices(count, 1)]
+    bound = 0.03**2 * np.median(squared)
+    assume(abs(squared.min() - bound) > 1e-9 * bound + 1e-12)
+    verdict = GUARDS.make("copies").judge(facts(rows), SOLVES)
+    assert bool(verdict.dropped) == (squared.min() < bound)
+
+
 def test_updates_that_are_all_the_same_are_left_alone() -> None:
     assert GUARDS.make("copies").judge(facts(np.ones((5, 8))), SOLVES).dropped == {}
 
@@ -118,6 +131,24 @@ def test_an_opposing_update_goes_along_with_the_mean_of_the_others(seed: int, ti
     assert set(verdict.bounded) == {count}
     assert mixed[-1] @ mean >= mean @ mean * (1 - 1e-9)
     np.testing.assert_array_equal(mixed[:-1], rows[:-1])
+
+
+@given(st.integers(0, 10**6), st.integers(4, 14), st.floats(0.0, 1.5), st.integers(0, 4))
+def test_who_opposes_is_who_the_cosines_say(seed: int, count: int, agree: float, turned: int) -> None:
+    rows = cohort(count, agree=agree, seed=seed)
+    rows[:turned] *= -1.0
+    unit = rows / np.linalg.norm(rows, axis=1)[:, None]
+    cosines, others = unit @ unit.T, unit.sum(axis=0) - unit
+    lengths = np.linalg.norm(others, axis=1)
+    along = (unit * others).sum(axis=1)
+    opposing = (
+        ((cosines < 0).sum(axis=1) >= 0.65 * (count - 1))
+        & (along < -0.2 * lengths)
+        & (lengths >= 1.1 * np.sqrt(count - 1))
+    )
+    few = 2 * opposing.sum() < count
+    verdict = GUARDS.make("veto").judge(facts(rows), SOLVES)
+    assert verdict.bounded.keys() == (set(np.flatnonzero(opposing).tolist()) if few else set())
 
 
 def test_what_it_says_beside_is_left_in_it() -> None:

@@ -14,7 +14,7 @@ import adafed
 from adafed import AdafedError, Facts
 from adafed.algebra import gram, products
 from adafed.errors import NoClientLeft
-from adafed.server_rules.guards import GUARDS, Guard, Verdict, guards_from
+from adafed.server_rules.guards import GUARDS, Guard, Verdict, guards_from, resolved
 
 Need = frozenset[str]
 LOSSES, SIZES, ACCURACIES = [1.0, 2.0, 9.0, 3.0, 0.5], [10.0, 20.0, 30.0, 40.0, 50.0], [0.1, 0.9, 0.5, 0.3, 0.7]
@@ -343,6 +343,15 @@ def test_by_name_and_from_a_configuration(monkeypatch: pytest.MonkeyPatch) -> No
     assert guards_from([(name, {"most": 2}), ("facts", {})]) == (Named(2.0), GUARDS.make("facts"))
     with pytest.raises(AdafedError, match=rf"^{name}\.least is unknown; guards\.use = '{name}' has most$"):
         guards_from([(name, {"least": 2})])
+
+
+def test_a_chain_is_looked_over_once_and_says_what_its_guards_need() -> None:
+    chain = guards_from([("default", {}), ("krum", {})])
+    assert resolved(chain) is chain
+    assert chain.needs == frozenset().union(*(guard.needs for guard in chain))
+    assert resolved([*chain, ClipLosses()]).needs == chain.needs | {"losses"}
+    assert resolved([]) == ()
+    same_bits(aggregated(ADAFED, guards=chain), aggregated(ADAFED, guards=["default", "krum"]))
 
 
 class Answers(Guard):

@@ -10,9 +10,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
-
-import numpy as np
 
 from adafed.errors import AdafedError
 from adafed.registry import Named, Registry, described, options
@@ -21,10 +20,11 @@ from adafed.server_rules.base import Facts, Matrix, Need, Numbers, Vector
 MAY_NEED = frozenset({"losses", "sizes", "accuracies", "norms", "gram"})
 
 
-def median(values: Vector) -> float:
-    """The same as numpy's, which takes longer over a cohort than the guards do over all else."""
-    ordered = np.sort(values, axis=None)
-    return float(ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2.0
+def median(values: list[float]) -> float:
+    """The same as numpy's, which takes longer over a cohort than the guards do over all else. Guards look at a cohort's
+    numbers as a list: a call of numpy costs as much as Python's work on dozens of them."""
+    ordered = sorted(values)
+    return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2.0
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,14 @@ class Guard(Named, ABC):
         the same facts give the same verdict, and the same clients in another order the same for each.
         """
 
+    def judge_with(self, facts: Facts, needs: frozenset[Need], state: Numbers) -> Verdict:
+        """As `judge`, for those that look back."""
+        return self.judge(facts, needs)
+
+    def learned(self, step: Step, state: Numbers) -> tuple[Numbers, dict[int, str]]:
+        """The next state when the step is known, and warnings, by place in `step.clients`; for those that look back."""
+        return state, {}
+
     def options(self) -> dict[str, Any]:
         return options(self)
 
@@ -105,9 +113,14 @@ class LookingBack(Guard):
     def judge_with(self, facts: Facts, needs: frozenset[Need], state: Numbers) -> Verdict:
         """As `judge`; `Verdict.state` is the state for `learned` and the next round, the old one where it is None."""
 
-    def learned(self, step: Step, state: Numbers) -> tuple[Numbers, dict[int, str]]:
-        """The next state when the step is known, and warnings, by place in `step.clients`."""
-        return state, {}
+
+class Chain(tuple[Guard, ...]):
+    """Guards in the order they act in. A run asks the same ones every round."""
+
+    @cached_property
+    def needs(self) -> frozenset[Need]:
+        """What they need together."""
+        return frozenset[Need]().union(*(guard.needs for guard in self))
 
 
 GUARDS: Registry[type[Guard]] = Registry("guard", base=Guard, name_key="guards.use")
@@ -117,7 +130,7 @@ DEFAULT_GUARDS = ("veto", "losses", "claims", "sizes", "lengths", "copies", "his
 UNASKED = ("diverged",)  # what a run has that names none
 
 
-def guards_from(entries: Sequence[tuple[str, dict[str, Any]]]) -> tuple[Guard, ...]:
+def guards_from(entries: Sequence[tuple[str, dict[str, Any]]]) -> Chain:
     """Guards by name, each with its options, as a configuration has them; "default" stands for the default ones."""
     found: list[Guard] = []
     for name, given in entries:
@@ -127,25 +140,30 @@ def guards_from(entries: Sequence[tuple[str, dict[str, Any]]]) -> tuple[Guard, .
             )
         names = DEFAULT_GUARDS if name == DEFAULT else (name,)
         found += [GUARDS.make(one, **given) for one in names]
-    return tuple(found)
+    return Chain(found)
 
 
-def resolved(guards: Sequence[Guard | str] | str) -> tuple[Guard, ...]:
+def resolved(guards: Sequence[Guard | str] | str) -> Chain:
     """Guards given as they are, or by name with the options at their defaults; "default" stands for the default ones,
     alone or in a list."""
+    chain = guards if isinstance(guards, Chain) else _chain(guards)
+    if not chain.needs <= MAY_NEED:
+        name, unknown = next((guard.name, min(more)) for guard in chain if (more := guard.needs - MAY_NEED))
+        raise AdafedError(f"guard {name} needs {unknown!r}; it may need {', '.join(sorted(MAY_NEED))}")
+    return chain
+
+
+def _chain(guards: Sequence[Guard | str] | str) -> Chain:
     if isinstance(guards, str) and guards == DEFAULT:
-        return guards_from([(DEFAULT, {})])
-    if isinstance(guards, str | Guard) or not isinstance(guards, Iterable):
+        guards = (DEFAULT,)
+    if isinstance(guards, (str, Guard)) or not isinstance(guards, Iterable):
         raise AdafedError(f"guards is {guards!r}; give 'default', or a list of guards in the order they act in")
-    found = []
-    listed = (
-        more for one in guards for more in (DEFAULT_GUARDS if isinstance(one, str) and one == DEFAULT else (one,))
-    )
-    for one in listed:
-        guard = GUARDS.make(one) if isinstance(one, str) else one
-        if not isinstance(guard, Guard):
+    found: list[Guard] = []
+    for one in guards:
+        if isinstance(one, str):
+            found += guards_from([(one, {})])
+        elif isinstance(one, Guard):
+            found.append(one)
+        else:
             raise AdafedError(f"guards has {one!r}; give guards, or their names")
-        if unknown := guard.needs - MAY_NEED:
-            raise AdafedError(f"guard {guard.name} needs {min(unknown)!r}; it may need {', '.join(sorted(MAY_NEED))}")
-        found.append(guard)
-    return tuple(found)
+    return Chain(found)

@@ -10,13 +10,14 @@ once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from operator import truediv
 from typing import ClassVar
 
 import numpy as np
 
 from adafed.registry import at_least
-from adafed.server_rules.base import Facts, Need
+from adafed.server_rules.base import Facts, Need, altered
 from adafed.server_rules.guards.base import GUARDS, Guard, Verdict, median
 
 
@@ -45,12 +46,16 @@ class CredibleClaims(Guard):
     def judge(self, facts: Facts, needs: frozenset[Need]) -> Verdict:
         if facts.losses is None or not {"losses", "gram"} <= needs:
             return Verdict(facts)
-        losses, norms = facts.losses, facts.need_norms()
-        usual = median(losses / norms) if norms.all() else 0.0
-        most = np.maximum(self.times * usual * norms, self.least * median(losses))
-        above = np.flatnonzero(losses > most)
-        if not len(above) or usual <= 0.0:
+        losses, norms = facts.losses.tolist(), facts.need_norms().tolist()
+        usual = median(list(map(truediv, losses, norms))) if all(norms) else 0.0
+        if usual <= 0.0:
+            return Verdict(facts)
+        times, least = self.times * usual, self.least * median(losses)
+        most = [max(times * norm, least) for norm in norms]
+        bounded = {k: most[k] for k, loss in enumerate(losses) if loss > most[k]}
+        if not bounded:
             return Verdict(facts)
         reason = "loss {:.3g} counts as {:.3g}: its update is short for it"
-        told = {int(k): reason.format(losses[k], most[k]) for k in above}
-        return Verdict(replace(facts, losses=np.minimum(losses, most)), bounded=told)
+        told = {k: reason.format(losses[k], loss) for k, loss in bounded.items()}
+        counted = np.array([bounded.get(k, loss) for k, loss in enumerate(losses)])
+        return Verdict(altered(facts, losses=counted), bounded=told)

@@ -41,10 +41,14 @@ class Copies(Guard):
         count, norms = facts.count, facts.need_norms()
         if count < 3:
             return Verdict(facts)
-        lengths = np.where(norms > 0, norms, np.inf)
-        squared = 1.0 - facts.need_gram() / lengths / lengths[:, None]  # half the squared distance
-        squared.flat[:: count + 1] = np.inf  # from itself
-        usual = median(np.sort(squared, axis=None)[: count * (count - 1)])
+        lengths = norms if all(norms.tolist()) else np.where(norms > 0, norms, np.inf)
+        cosines = facts.need_gram() / lengths / lengths[:, None]
+        farthest = 1.0 - float(cosines.min())  # half the squared distance
+        cosines.flat[:: count + 1] = -np.inf  # not of itself
+        if 1.0 - float(cosines.max()) > self.nearness**2 * farthest:  # so it is for the median, which takes sorting
+            return Verdict(facts)
+        squared = 1.0 - cosines
+        usual = median(np.sort(squared, axis=None)[: count * (count - 1)].tolist())
         near = squared <= self.nearness**2 * usual
         if usual <= 0.0 or not near.any():
             return Verdict(facts)

@@ -39,15 +39,16 @@ class Diverged(LookingBack):
         return frozenset({"norms"})
 
     def judge_with(self, facts: Facts, needs: frozenset[Need], state: Numbers) -> Verdict:
-        norms = facts.need_norms()
+        norms = facts.need_norms().tolist()
         now = median(norms)
         usual = float(state.get("usual", 0.0)) or now
         longest = self.most * usual
         state = {"usual": max(usual, min(now, longest))}
-        changed = np.flatnonzero(norms > longest)
-        if longest == 0.0 or not len(changed):  # where most stand still, nothing is usual
+        if longest == 0.0 or max(norms) <= longest:  # where most stand still, nothing is usual
             return Verdict(facts, state=state)
-        multipliers = np.ones(facts.count)
-        multipliers[changed] = longest / norms[changed]
-        told = {int(k): f"length {norms[k]:.3g} counts as {longest:.3g}, {usual:.3g} is usual" for k in changed}
+        multipliers, told = np.ones(facts.count), {}
+        for k, norm in enumerate(norms):
+            if norm > longest:
+                multipliers[k] = longest / norm
+                told[k] = f"length {norm:.3g} counts as {longest:.3g}, {usual:.3g} is usual"
         return Verdict(facts, multipliers, bounded=told, state=state)

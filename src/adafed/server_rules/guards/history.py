@@ -9,8 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from adafed.registry import at_least
 from adafed.server_rules.base import Facts, Need, Numbers
 from adafed.server_rules.guards.base import GUARDS, LookingBack, Verdict, median
@@ -48,29 +46,28 @@ class LossHistory(LookingBack):
         """The state has for each client its first loss and length and its last loss."""
         if facts.losses is None:
             return Verdict(facts)
-        losses, norms = np.abs(facts.losses), facts.need_norms()
         seen = dict(state.get("seen", {}))
-        both = zip(facts.clients, losses.tolist(), norms.tolist(), strict=True)
-        told = [(k, seen.pop(client, None), client, loss, length) for k, (client, loss, length) in enumerate(both)]
-        told = [one for one in told if one[3] > 0.0 and one[4] > 0.0]
-        for _, before, client, loss, length in told:
-            first_loss, first_length = before[:2] if before else (loss, length)
-            seen[client] = [first_loss, first_length, loss]
+        known: list[tuple[int, float, float, float, float]] = []
+        both = zip(facts.clients, map(abs, facts.losses.tolist()), facts.need_norms().tolist(), strict=True)
+        for k, (client, loss, length) in enumerate(both):
+            before = seen.pop(client, None)  # so that the last ones seen stand last
+            if loss > 0.0 and length > 0.0:
+                first_loss, first_length, last = before or (loss, length, loss)
+                seen[client] = [first_loss, first_length, loss]
+                if before:
+                    known.append((k, loss, first_loss, loss / last, length / first_length))
         if len(seen) > MOST_CLIENTS:
             seen = dict(list(seen.items())[-MOST_CLIENTS:])
-        known = [(k, *before, loss, length) for k, before, _, loss, length in told if before]
         return Verdict(facts, warned=self._warnings(known) if known else {}, state={"seen": seen})
 
-    def _warnings(self, known: list[tuple[int, float, float, float, float, float]]) -> dict[int, str]:
-        """Of place, first loss and length, last loss, and loss and length now."""
-        _, first, length, last, losses, norms = np.array(known).T
-        rise, shrunk = losses / last, norms / length
-        jumped = rise > self.jump * max(1.0, median(rise))
-        stuck = (losses > self.stays * first) & (shrunk < self.shrinks * min(1.0, median(shrunk)))
+    def _warnings(self, known: list[tuple[int, float, float, float, float]]) -> dict[int, str]:
+        """Of place, loss, first loss, and the shares of the last loss and of the first length that are left."""
+        jump = self.jump * max(1.0, median([rise for _, _, _, rise, _ in known]))
+        short = self.shrinks * min(1.0, median([shrunk for _, _, _, _, shrunk in known]))
         warned: dict[int, str] = {}
-        for i in np.flatnonzero(jumped | stuck).tolist():
-            what = f"is {rise[i]:.3g} times its last one"
-            if not jumped[i]:
-                what = f"stays high while the update has shrunk to {shrunk[i]:.2g}"
-            warned[known[i][0]] = f"loss {losses[i]:.3g} {what}"
+        for k, loss, first, rise, shrunk in known:
+            if rise > jump:
+                warned[k] = f"loss {loss:.3g} is {rise:.3g} times its last one"
+            elif loss > self.stays * first and shrunk < short:
+                warned[k] = f"loss {loss:.3g} stays high while the update has shrunk to {shrunk:.2g}"
         return warned

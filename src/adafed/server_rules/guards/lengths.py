@@ -43,17 +43,19 @@ class BoundedLengths(LookingBack):
         return frozenset({"gram"})  # whose diagonal they are, and which takes no pass more than the norms alone
 
     def judge_with(self, facts: Facts, needs: frozenset[Need], state: Numbers) -> Verdict:
-        norms = facts.need_norms()
+        norms = facts.need_norms().tolist()
         usual = median(norms)
         medians = [*state.get("medians", []), usual]
-        longest = self.most * median(np.array(medians))
-        shortest = self.least * usual if "gram" in needs else 0.0
-        counted = np.clip(norms, min(shortest, longest), longest)
+        longest = self.most * median(medians)
+        shortest = min(self.least * usual if "gram" in needs else 0.0, longest)
         state = {"medians": medians[-self.rounds :] if self.rounds else []}
-        changed = np.flatnonzero((counted != norms) & (norms > 0) & (counted > 0))
-        if not len(changed):
+        counted = [min(max(norm, shortest), longest) for norm in norms]
+        changed = [k for k, norm in enumerate(norms) if counted[k] != norm and norm > 0.0 and counted[k] > 0.0]
+        if not changed:
             return Verdict(facts, state=state)
         multipliers = np.ones(facts.count)
-        multipliers[changed] = counted[changed] / norms[changed]
-        told = {int(k): f"length {norms[k]:.3g} counts as {counted[k]:.3g}, median {usual:.3g}" for k in changed}
+        told = {}
+        for k in changed:
+            multipliers[k] = counted[k] / norms[k]
+            told[k] = f"length {norms[k]:.3g} counts as {counted[k]:.3g}, median {usual:.3g}"
         return Verdict(facts, multipliers, bounded=told, state=state)

@@ -7,20 +7,19 @@ and stays below most * median. So the order of the losses is kept, and whoever i
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from adafed.registry import at_least
-from adafed.server_rules.base import Facts, Need, Vector
+from adafed.server_rules.base import Facts, Need, altered
 from adafed.server_rules.guards.base import GUARDS, Guard, Verdict, median
 
 
-def soft(values: Vector, bound: float, most: float) -> Vector:
-    """Values above `bound`, pressed together below `most` in their order."""
-    pressed: Vector = bound + (most - bound) * (1.0 - bound / values)
-    return pressed
+def soft(value: float, bound: float, most: float) -> float:
+    """A value above `bound`, pressed below `most`: larger ones stay larger."""
+    return bound + (most - bound) * (1.0 - bound / value)
 
 
 @GUARDS.register("losses")
@@ -46,12 +45,12 @@ class BoundedLosses(Guard):
     def judge(self, facts: Facts, needs: frozenset[Need]) -> Verdict:
         if facts.losses is None or "losses" not in needs:
             return Verdict(facts)
-        losses = facts.losses
-        usual = median(np.abs(losses))
-        above = np.flatnonzero(losses > self.times * usual)
-        if not len(above) or usual == 0.0:
+        losses = facts.losses.tolist()
+        usual = median(list(map(abs, losses)))
+        bound, most = self.times * usual, self.most * usual
+        bounded = {k: soft(loss, bound, most) for k, loss in enumerate(losses) if loss > bound}
+        if not bounded or usual == 0.0:
             return Verdict(facts)
-        bounded = losses.copy()
-        bounded[above] = soft(losses[above], self.times * usual, self.most * usual)
-        told = {int(k): f"loss {losses[k]:.3g} counts as {bounded[k]:.3g}" for k in above}
-        return Verdict(replace(facts, losses=bounded), bounded=told)
+        told = {k: f"loss {losses[k]:.3g} counts as {loss:.3g}" for k, loss in bounded.items()}
+        counted = np.array([bounded.get(k, loss) for k, loss in enumerate(losses)])
+        return Verdict(altered(facts, losses=counted), bounded=told)

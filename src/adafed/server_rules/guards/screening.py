@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from adafed.server_rules.base import Facts, Need
-from adafed.server_rules.guards.base import GUARDS, Guard, Verdict
+from adafed.server_rules.guards.base import GUARDS, Guard, Verdict, median
 
 IDLE = 1e-9  # an update this much shorter than the cohort's median is rounding: it points nowhere
 
@@ -50,8 +50,8 @@ class Negligible(Guard):
     def judge(self, facts: Facts, needs: frozenset[Need]) -> Verdict:
         if "gram" not in needs or not facts.count:
             return Verdict(facts)
-        norms = facts.need_norms()  # they are at hand with the matrix
-        median = float(np.median(norms))
+        norms = facts.need_norms().tolist()  # they are at hand with the matrix
+        usual = median(norms)
         reason = "update is negligible: length {:.3g}, median {:.3g}"
-        idle = np.flatnonzero(norms <= IDLE * median)
-        return Verdict(facts, dropped={int(k): reason.format(norms[k], median) for k in idle})
+        idle = {k: reason.format(norm, usual) for k, norm in enumerate(norms) if norm <= IDLE * usual}
+        return Verdict(facts, dropped=idle)

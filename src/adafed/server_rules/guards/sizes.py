@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from adafed.registry import at_least
-from adafed.server_rules.base import Facts, Need
+from adafed.server_rules.base import Facts, Need, altered
 from adafed.server_rules.guards.base import GUARDS, Guard, Verdict, median
 from adafed.server_rules.guards.losses import soft
 
@@ -34,12 +34,12 @@ class BoundedSizes(Guard):
     def judge(self, facts: Facts, needs: frozenset[Need]) -> Verdict:
         if facts.sizes is None or "sizes" not in needs:
             return Verdict(facts)
-        sizes = facts.sizes
+        sizes = facts.sizes.tolist()
         usual = median(sizes)
-        above = np.flatnonzero(sizes > self.times * usual)
-        if not len(above):
+        bound, most = self.times * usual, self.most * usual
+        bounded = {k: soft(size, bound, most) for k, size in enumerate(sizes) if size > bound}
+        if not bounded:
             return Verdict(facts)
-        bounded = sizes.copy()
-        bounded[above] = soft(sizes[above], self.times * usual, self.most * usual)
-        told = {int(k): f"sample count {sizes[k]:g} counts as {bounded[k]:.4g}" for k in above}
-        return Verdict(replace(facts, sizes=bounded), bounded=told)
+        told = {k: f"sample count {sizes[k]:g} counts as {size:.4g}" for k, size in bounded.items()}
+        counted = np.array([bounded.get(k, size) for k, size in enumerate(sizes)])
+        return Verdict(altered(facts, sizes=counted), bounded=told)

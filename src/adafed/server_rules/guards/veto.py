@@ -21,16 +21,15 @@ the others' median at most, or gamma would give the veto back.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import sqrt
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from adafed.registry import at_least
-from adafed.server_rules.base import Facts, Need, Numbers
+from adafed.server_rules.base import Facts, Need, Numbers, Vector
 from adafed.server_rules.guards.base import GUARDS, LookingBack, Step, Verdict, median
 
-Flags = npt.NDArray[np.bool_]
 FEWEST = 4  # clients among whom three can agree against one
 RECENT = 0.2  # the weight of the newest round in a client's score
 FORGOTTEN = 0.01  # a score that is not worth keeping
@@ -82,60 +81,73 @@ class BoundedVeto(LookingBack):
         """The state has an entry for each client that has opposed the others lately: how often it did, how well it
         kept its promises, and its last loss and rate."""
         gram, norms, count = facts.need_gram(), facts.need_norms(), facts.count
-        if count < FEWEST or not norms.all():
+        if count < FEWEST or not all(norms.tolist()):
             return Verdict(facts)
         cosines = gram / norms / norms[:, None]
-        along = cosines.sum(axis=1) - 1.0  # with the sum of the others, all of length one
-        if not state and not (along < 0.0).any():
+        along = (cosines.sum(axis=1) - 1.0).tolist()  # with the sum of the others, all of length one
+        against = [k for k, one in enumerate(along) if one < 0.0]
+        if not state and not against:
             return Verdict(facts)
-        others = np.sqrt(np.maximum(cosines.sum() - 2.0 * along - 1.0, 0.0))
-        opposing = (
-            ((cosines < 0).sum(axis=1) >= self.opposed * (count - 1))
-            & (along < -self.cosine * others)
-            & (others >= self.agreement * np.sqrt(count - 1))
-        )
-        if "gram" not in needs:
-            opposing &= norms > self.longer * median(norms)
+        total = float(cosines.sum())
+        opposing = [k for k in against if self._opposes(cosines[k], along[k], total)]
+        if opposing and "gram" not in needs:
+            least = self.longer * median(norms.tolist())
+            opposing = [k for k in opposing if norms[k] > least]
+        if not state and not opposing:
+            return Verdict(facts, state={})
         state = _looked_at(facts, opposing, state)
-        for k, one in ((k, state[client]) for k, client in enumerate(facts.clients) if client in state):
-            lately = one["opposed"] >= self.lately and along[k] < 0.0
-            opposing[k] = (opposing[k] or lately) and one["kept"] < self.kept
-        if not opposing.any() or 2 * opposing.sum() >= count:
+        known = [(k, state[facts.clients[k]]) for k in against if facts.clients[k] in state]
+        known = [(k, one) for k, one in known if k in opposing or one["opposed"] >= self.lately]
+        opposing = [k for k, one in known if one["kept"] < self.kept]
+        if not opposing or 2 * len(opposing) >= count:
             return Verdict(facts, state=state)
         return replace(self._bounded(facts, opposing), state=state)
 
+    def _opposes(self, cosines: Vector, along: float, total: float) -> bool:
+        """Whether an update opposes the others, who agree. `total` is the sum of everybody's cosines with everybody."""
+        others = sqrt(max(total - 2.0 * along - 1.0, 0.0))  # the length of their sum
+        return (
+            others >= self.agreement * sqrt(len(cosines) - 1)
+            and along < -self.cosine * others
+            and int((cosines < 0.0).sum()) >= self.opposed * (len(cosines) - 1)
+        )
+
     def learned(self, step: Step, state: Numbers) -> tuple[Numbers, dict[int, str]]:
+        if not state:
+            return state, {}
         rates = dict(zip(step.clients, step.rates.tolist(), strict=True))
         return {client: one | {"rate": rates.get(client, 0.0)} for client, one in state.items()}, {}
 
-    def _bounded(self, facts: Facts, opposing: Flags) -> Verdict:
+    def _bounded(self, facts: Facts, opposing: list[int]) -> Verdict:
         gram, norms, count = facts.need_gram(), facts.need_norms(), facts.count
-        usual = median(norms[~opposing])
-        mean = np.where(opposing, 0.0, np.minimum(1.0, LONGEST * usual / norms)) / (count - opposing.sum())
+        others = sorted(set(range(count)).difference(opposing))
+        usual = median(norms[others].tolist())
+        mean = np.zeros(count)
+        mean[others] = np.minimum(1.0, LONGEST * usual / norms[others]) / len(others)
         step = gram @ mean
         squared = float(mean @ step)
         if squared <= 0.0:
             return Verdict(facts)
         mixing, bounded = np.eye(count), {}
         losses = None if facts.losses is None else facts.losses.copy()
-        for k in np.flatnonzero(opposing).tolist():
+        for k in opposing:
             part = float(step[k]) / squared
             mixing[k, k] = min(1.0, self.length * usual / norms[k])
             mixing[k] += max(self.left - mixing[k, k] * part, 0.0) * mean
             if losses is not None:
-                losses[k] = min(losses[k], median(losses[~opposing]))
+                losses[k] = min(losses[k], median(losses[others].tolist()))
             bounded[k] = f"opposes the others, {part:.2g} along their mean: counts as {self.left:g}"
         return Verdict(replace(facts, losses=losses), mixing=mixing, bounded=bounded)
 
 
-def _looked_at(facts: Facts, opposing: Flags, state: Numbers) -> Numbers:
+def _looked_at(facts: Facts, opposing: list[int], state: Numbers) -> Numbers:
     """The state with this round's: who opposed, and whose loss went the way the last step had let expect."""
     found = dict(state)
     for k, client in enumerate(facts.clients):
-        if not opposing[k] and client not in found:
+        if k not in opposing and client not in found:
             continue
         one = found.pop(client, {"opposed": 0.0, "kept": 0.0, "loss": None, "rate": 0.0})
-        opposed = (1.0 - RECENT) * one["opposed"] + RECENT * bool(opposing[k])
+        opposed = (1.0 - RECENT) * one["opposed"] + RECENT * (k in opposing)
         loss = None if facts.losses is None else float(facts.losses[k])
         promise = 0.0
         if loss is not None and one["loss"] is not None:
