@@ -27,7 +27,7 @@ from typing import ClassVar
 import numpy as np
 
 from adafed.registry import at_least
-from adafed.server_rules.base import Facts, Need, Numbers, Vector
+from adafed.server_rules.base import Facts, Matrix, Need, Numbers
 from adafed.server_rules.guards.base import GUARDS, LookingBack, Step, Verdict, median
 
 FEWEST = 4  # clients among whom three can agree against one
@@ -88,8 +88,7 @@ class BoundedVeto(LookingBack):
         against = [k for k, one in enumerate(along) if one < 0.0]
         if not state and not against:
             return Verdict(facts)
-        total = float(cosines.sum())
-        opposing = [k for k in against if self._opposes(cosines[k], along[k], total)]
+        opposing = self._opposing(cosines, along)
         if opposing and "gram" not in needs:
             least = self.longer * median(norms.tolist())
             opposing = [k for k in opposing if norms[k] > least]
@@ -103,14 +102,21 @@ class BoundedVeto(LookingBack):
             return Verdict(facts, state=state)
         return replace(self._bounded(facts, opposing), state=state)
 
-    def _opposes(self, cosines: Vector, along: float, total: float) -> bool:
-        """Whether an update opposes the others, who agree. `total` is the sum of everybody's cosines with everybody."""
-        others = sqrt(max(total - 2.0 * along - 1.0, 0.0))  # the length of their sum
-        return (
-            others >= self.agreement * sqrt(len(cosines) - 1)
-            and along < -self.cosine * others
-            and int((cosines < 0.0).sum()) >= self.opposed * (len(cosines) - 1)
-        )
+    def _opposing(self, cosines: Matrix, along: list[float]) -> list[int]:
+        """Who opposes the others, who agree: the sum of theirs is at least as long as `least`."""
+        least = self.agreement * sqrt(len(along) - 1)
+        far = [k for k, one in enumerate(along) if one < -self.cosine * least]
+        if not far:
+            return []
+        total = float(cosines.sum())
+        others = [sqrt(max(total - 2.0 * along[k] - 1.0, 0.0)) for k in far]
+        return [
+            k
+            for k, length in zip(far, others, strict=True)
+            if length >= least
+            and along[k] < -self.cosine * length
+            and np.count_nonzero(cosines[k] < 0.0) >= self.opposed * (len(along) - 1)
+        ]
 
     def learned(self, step: Step, state: Numbers) -> tuple[Numbers, dict[int, str]]:
         if not state:
