@@ -128,8 +128,8 @@ class Deployment:
                 break
             self.kill(left)
             psutil.wait_procs(left, timeout=2)
-            for process in self.processes.values():
-                process.poll()
+        for process in self.processes.values():  # also those that were just ending: nobody else waits for them
+            process.wait(timeout=PATIENCE)
         assert not self.mine()
 
 
