@@ -1,9 +1,10 @@
 """A bound for accidents, not for lies: an update many times as long as any round's median so far comes of local
 training that has diverged, and an average that takes it in whole may never come back.
 
-It is meant to be so wide that no healthy round meets it, and then it changes no bit: it asks for lengths alone, so the
-rule is computed as without it. The measure is the largest median so far and not the last ones, because late in training,
-when most updates are tiny, a client that is badly off may honestly be a thousand times as far from its optimum.
+It is meant to be so wide that no healthy round meets it, and then it changes no bit: it asks for lengths alone, so
+the rule is computed as without it. The measure is the largest median so far and not the last ones, because late in
+training, when most updates are tiny, a client that is badly off may honestly be a thousand times as far from its
+optimum.
 """
 
 from __future__ import annotations
