@@ -234,3 +234,13 @@ def test_options_that_make_no_sense(name: str, options: dict[str, Any], sentence
     with pytest.raises(AdafedError) as error:
         GUARDS.make(name, **options)
     assert str(error.value) == sentence
+
+
+@pytest.mark.parametrize(("usual", "length"), [(1e-30, 1e300), (1.0, 1.7e308)])
+def test_a_diverged_update_that_no_number_shortens_is_left_out(usual: float, length: float) -> None:
+    """The second is so long that its length is no float64."""
+    updates = torch.full((5, 50), usual, dtype=torch.float64)
+    updates[4] = length
+    out = adafed.aggregate(adafed.rule("fedavg"), updates, sizes=[1] * 5, guards=["diverged"])
+    assert list(out.diagnostics.dropped) == ["4"]
+    torch.testing.assert_close(out.direction, updates[0])

@@ -10,6 +10,7 @@ optimum.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import ClassVar
 
 import numpy as np
@@ -41,15 +42,18 @@ class Diverged(LookingBack):
 
     def judge_with(self, facts: Facts, needs: frozenset[Need], state: Numbers) -> Verdict:
         norms = facts.need_norms().tolist()
-        now = median(norms)
+        finite = [norm for norm in norms if norm < inf]
+        now = median(finite) if finite else 0.0
         usual = float(state.get("usual", 0.0)) or now
         longest = self.most * usual
         state = {"usual": max(usual, min(now, longest))}
         if longest == 0.0 or max(norms) <= longest:  # where most stand still, nothing is usual
             return Verdict(facts, state=state)
-        multipliers, told = np.ones(facts.count), {}
+        multipliers, bounded, dropped = np.ones(facts.count), {}, {}
         for k, norm in enumerate(norms):
-            if norm > longest:
+            if norm > longest and longest / norm > 0.0:
                 multipliers[k] = longest / norm
-                told[k] = f"length {norm:.3g} counts as {longest:.3g}, {usual:.3g} is usual"
-        return Verdict(facts, multipliers, bounded=told, state=state)
+                bounded[k] = f"length {norm:.3g} counts as {longest:.3g}, {usual:.3g} is usual"
+            elif norm > longest:
+                dropped[k] = f"length {norm:.3g} is beyond what can be shortened, {usual:.3g} is usual"
+        return Verdict(facts, multipliers, dropped, bounded, state=state)
