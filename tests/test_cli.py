@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.markdown import Markdown
 
 from adafed import cli
+from adafed.studies.results import load
 from adafed.studies.tune import RATES
 
 EXPERIMENT = """
@@ -276,10 +277,18 @@ def test_kept_results_are_told(
     assert "mean % ≥ 1" in out
     assert called(monkeypatch, "results", str(kept), "--reach", "speed=1") == 2
     assert "--reach is 'speed=1'" in capsys.readouterr().err
-    for wrong in (["--reach", "angle=3"], ["--against", "Nobody"], ["--columns", "mean,angle"]):
+    wrongs = (["--reach", "angle=3"], ["--against", "Nobody"], ["--columns", "mean,angle"], ["--method", "Nobody"])
+    for wrong in wrongs:
         assert called(monkeypatch, "results", str(kept), *wrong) == 2
         assert f"{wrong[0]} is '{wrong[1]}'" in capsys.readouterr().err
     assert called(monkeypatch, "results", str(kept), "--columns", "mean, std") == 0
+    capsys.readouterr()
+    only = next(iter(load(kept).methods()))
+    stem = experiment.with_name("by-round")
+    assert called(monkeypatch, "results", str(kept), "-m", only, "--columns", "mean,std", "--figure", str(stem)) == 0
+    out = capsys.readouterr().out
+    assert "adafed" not in out.split("by-round")[0].lower()  # the other method is in no table
+    assert all(stem.with_suffix(form).stat().st_size for form in (".png", ".svg", ".pdf"))
 
 
 def test_the_users_own_measure_is_a_column_everywhere(

@@ -11,11 +11,11 @@ import pytest
 from adafed.config.studies import study_from
 from adafed.errors import AdafedError
 from adafed.paper.reproduce import Request, planned_for
-from adafed.report.figures import FIGURES, Panel, figure
+from adafed.report.figures import FIGURES, Curves, Panel, figure, save_curves
 from adafed.studies.compare import run_all
 
 pytest.importorskip("matplotlib")
-from adafed.report.figures import pareto, style
+from adafed.report.figures import curves, pareto, style
 
 EXPERIMENT = {
     "rounds": 12,
@@ -152,3 +152,22 @@ def test_an_unknown_figure_is_told() -> None:
     with pytest.raises(AdafedError, match=r"^figure = 'figure-9' is unknown; there are figure-hull, "):
         figure("figure-9")
     assert all(name.startswith("figure-") for name in FIGURES)
+
+
+def test_kept_curves_are_means_over_the_rounds_all_seeds_have_shaded_between_the_seeds(tmp_path: Path) -> None:
+    two = [([1.0, 2.0, 3.0], [10.0, 20.0, 30.0]), ([2.0, 3.0, 4.0], [40.0, 50.0, 60.0])]
+    panel = Curves(
+        "A study", "mean %", {"AdaFed": two, "FedAvg": [([1.0, 2.0], [5.0, 6.0])], "Nothing yet": [([], [])]}
+    )
+    drawn = curves.by_round([panel])
+    (axes,) = drawn.axes
+    lines = {tuple(line.get_xdata()): tuple(line.get_ydata()) for line in axes.get_lines()}
+    assert lines == {(2.0, 3.0): (30.0, 40.0), (1.0, 2.0): (5.0, 6.0)}
+    (shade,) = axes.collections  # one seed has no spread
+    corners = {tuple(corner) for corner in shade.get_paths()[0].vertices.tolist()}
+    assert {(2.0, 20.0), (3.0, 30.0), (2.0, 40.0), (3.0, 50.0)} <= corners
+    assert [text.get_text() for text in drawn.legends[0].get_texts()] == ["AdaFed", "FedAvg"]
+    written = save_curves([panel], tmp_path / "deep" / "curves")
+    assert [path.suffix for path in written] == [".png", ".svg", ".pdf"]
+    with pytest.raises(AdafedError, match="nothing to draw"):
+        curves.by_round([Curves("A study", "mean %", {"Nothing yet": []})])

@@ -14,6 +14,7 @@ from adafed.studies.compare import comparison, planned, run_all
 from adafed.studies.results import (
     Kept,
     KeptRun,
+    curves,
     difference,
     gathered,
     joined,
@@ -252,3 +253,20 @@ def test_a_run_kept_twice_and_deep_json_are_told(tmp_path: Path) -> None:
         (tmp_path / "x.json").write_text(text)
         with pytest.raises(AdafedError, match="holds no kept results"):
             load(tmp_path / "x.json")
+
+
+def test_curves_are_the_evaluations_of_every_seed_and_leave_out_what_is_not_known() -> None:
+    gap = KeptRun("FedAvg", 2, 30, False, (10, 20, 30), {"mean": (1.0, None, 3.0)})
+    mean, worst = curves(Kept("A study", ("mean",), (*KEPT.runs, gap)), ["mean", "worst_10"])
+    assert mean.label == "mean %"
+    assert list(mean.seeds) == ["FedAvg", "AdaFed"]
+    assert mean.seeds["FedAvg"][2] == ([10.0, 30.0], [1.0, 3.0])
+    assert mean.seeds["AdaFed"][1][1][-1] == 56
+    assert worst.seeds["FedAvg"][2] == ([], [])
+
+
+def test_some_methods_of_a_kept_file_in_the_order_they_are_asked_for() -> None:
+    assert list(KEPT.only(["AdaFed", "FedAvg"]).methods()) == ["AdaFed", "FedAvg"]
+    assert {run.method for run in KEPT.only(["AdaFed"]).runs} == {"AdaFed"}
+    with pytest.raises(AdafedError, match="--method is 'Nobody'; the file has FedAvg, AdaFed"):
+        KEPT.only(["Nobody"])

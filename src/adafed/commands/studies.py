@@ -126,6 +126,15 @@ def results(
         bool, typer.Option("--final", help="Of the final model, not averaged over the last tenth of the rounds.")
     ] = False,
     columns: Annotated[str, typer.Option(help=MEASURES)] = "mean,std,excess,worst_10,best_10",
+    methods: Annotated[
+        list[str] | None, typer.Option("--method", "-m", help="Only these methods, in this order. Repeatable.")
+    ] = None,
+    figure: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="STEM", help="Draw the --columns by round too, one panel each: STEM.png, STEM.svg and STEM.pdf."
+        ),
+    ] = None,
     levels: Annotated[
         list[str] | None,
         typer.Option(
@@ -141,7 +150,8 @@ def results(
     Of a folder: who is fairest in which set-up, as Markdown, without the options. A tie is what the paired intervals do
     not tell apart.
     """
-    from adafed.studies.results import load, paired, rounds_to, scores, usual_levels
+    from adafed.report.figures import save_curves
+    from adafed.studies.results import curves, load, paired, rounds_to, scores, usual_levels
 
     if path.is_dir():
         from adafed.studies import overview
@@ -152,6 +162,7 @@ def results(
     kept = load(path)
     if not kept.runs:
         raise AdafedError(f"{path} holds no evaluations yet; train further and keep again")
+    kept = kept.only(methods) if methods else kept
     reference = against or next(iter(kept.methods()))
     if reference not in kept.methods():
         raise AdafedError(f"--against is {reference!r}; there are {', '.join(kept.methods())}")
@@ -162,6 +173,8 @@ def results(
     for table in tables:
         print_table(table, form)
         console.print()
+    for file in save_curves(curves(kept, keys), figure) if figure is not None else ():
+        console.print(str(file))
 
 
 def _require_kept(keys: list[str], option: str, text: str, kept: Kept) -> None:

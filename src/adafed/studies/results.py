@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from adafed.config.loading import load_kept
 from adafed.errors import AdafedError
 from adafed.files import full_disk_in_a_sentence, parsed, write_whole
 from adafed.metrics import CLIENT, METRICS, is_own, own_label
+from adafed.report.figures import Curves
 from adafed.report.tables import Cell, Column, Row, Table, cells, column
 from adafed.rounds.cohort import BY_LOSS, OTHER_COHORTS
 from adafed.runs.summary import LATE, Metrics, evaluations, known_mean, metrics
@@ -73,6 +74,15 @@ class Kept:
     def measures(self) -> tuple[str, ...]:
         """What there is of every run, or of some."""
         return tuple(dict.fromkeys(key for run in self.runs for key in run.evaluations))
+
+    def only(self, methods: Sequence[str]) -> Kept:
+        """Its runs of these methods, in this order."""
+        there = self.methods()
+        for method in methods:
+            if method not in there:
+                raise AdafedError(f"--method is {method!r}; the file has {', '.join(there)}")
+        runs = tuple(run for method in dict.fromkeys(methods) for run in there[method].values())
+        return replace(self, runs=runs)
 
     def methods(self) -> dict[str, dict[int, KeptRun]]:
         found: dict[str, dict[int, KeptRun]] = {}
@@ -277,6 +287,24 @@ def rounds_to(kept: Kept, levels: Mapping[str, float]) -> Table:
     picked = tuple(Column(f"{kept_column(key).label} ≥ {level:g}", -1) for key, level in levels.items())
     note = f"the first round whose evaluation, averaged with the {SMOOTHED - 1} before it, is there"
     return Table(f"{kept.title}: rounds to reach", picked, tuple(rows), (note,))
+
+
+def curves(kept: Kept, columns: Sequence[str]) -> list[Curves]:
+    """Each measure over the rounds, every seed of every method: what `save_curves` draws."""
+    panels = []
+    for key in columns:
+        seeds = {
+            method: [_known(run.at, run.evaluations.get(key, ())) for run in runs.values()]
+            for method, runs in kept.methods().items()
+        }
+        panels.append(Curves(kept.title, kept_column(key).label, seeds))
+    return panels
+
+
+def _known(at: Sequence[int], values: Sequence[float | None]) -> tuple[list[float], list[float]]:
+    """The rounds that have a value, and those."""
+    there = [(float(t), value) for t, value in zip(at, values, strict=False) if value is not None]
+    return [t for t, _ in there], [value for _, value in there]
 
 
 def usual_levels(kept: Kept, against: str) -> dict[str, float]:

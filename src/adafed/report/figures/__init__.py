@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,15 @@ class Panel:
 
     title: str
     runs: dict[str, list[Path]]
+
+
+@dataclass(frozen=True)
+class Curves:
+    """A panel of lines over the rounds: for each method the rounds and the values of each of its seeds."""
+
+    title: str
+    label: str  # of the values
+    seeds: Mapping[str, Sequence[tuple[Sequence[float], Sequence[float]]]]
 
 
 @dataclass(frozen=True)
@@ -119,6 +128,13 @@ FIGURES: dict[str, Figure] = {
         ),
     )
 }
+
+
+def save_curves(panels: Sequence[Curves], stem: Path) -> list[Path]:
+    """Lines over the rounds as PNG, SVG and PDF: the mean over the seeds, shaded from the lowest to the highest."""
+    style, curves = _loaded("style"), _loaded("curves")
+    with style.publication():
+        return list(style.save(curves.by_round(panels), stem))
 
 
 def figure(name: str) -> Figure:

@@ -13,12 +13,13 @@ from matplotlib.ticker import MaxNLocator
 
 from adafed.config.loading import load_kept
 from adafed.errors import AdafedError
-from adafed.report.figures import Panel
+from adafed.report.figures import Curves, Panel
 from adafed.report.figures.style import COLOURS, PAGE, Vector, look, smooth, spaced
 from adafed.rounds.records import RoundRecord
 from adafed.runs.store import Store
 
-Read = Callable[[Path], tuple[Vector, Vector]]
+Series = tuple[Vector, Vector]  # rounds, and the value in each
+Read = Callable[[Path], Series]
 
 
 def rho(panels: Sequence[Panel]) -> Figure:
@@ -100,30 +101,62 @@ def norms(panels: Sequence[Panel]) -> Figure:
 AT_LEAST = 10  # values a moving mean is taken over, where a curve has twice as many
 
 
+def by_round(panels: Sequence[Curves]) -> Figure:
+    """Moving means of the means over seeds, shaded from the lowest seed's to the highest's."""
+    drawn = [
+        {method: [(np.array(at, float), np.array(values, float)) for at, values in seeds]
+         for method, seeds in panel.seeds.items()}
+        for panel in panels
+    ]  # fmt: skip
+    named = {method: method for panel in panels for method in panel.seeds}
+    return _drawn([panel.title for panel in panels], [panel.label for panel in panels], drawn, named,
+                  smoothed=True, shaded=True)  # fmt: skip
+
+
 def _lines(panels: Sequence[Panel], read: Read | Sequence[Read], label: str, *, smoothed: bool) -> Figure:
     """`read` is what each panel shows, or one thing that all show."""
     reads = [read] * len(panels) if callable(read) else read
+    drawn = [
+        {method: [one(directory) for directory in directories] for method, directories in panel.runs.items()}
+        for panel, one in zip(panels, reads, strict=True)
+    ]
+    named = {method: _named(method, panels) for panel in panels for method in panel.runs}
+    return _drawn([panel.title for panel in panels], [label] * len(panels), drawn, named, smoothed=smoothed)
+
+
+def _drawn(
+    titles: Sequence[str],
+    labels: Sequence[str],
+    panels: Sequence[dict[str, list[Series]]],
+    named: dict[str, str],
+    *,
+    smoothed: bool,
+    shaded: bool = False,
+) -> Figure:
+    """A panel beside the other, and one legend: each method's mean over its seeds, under the name it is told by."""
     figure = Figure(figsize=(PAGE, 3.0), layout="constrained")
-    methods = list(dict.fromkeys(method for panel in panels for method in panel.runs))
-    looks = look(methods)
-    shown = {}
-    for axes, panel, one in zip(_axes(figure, len(panels)), panels, reads, strict=True):
-        for method, directories in panel.runs.items():
-            rounds, values = _averaged(directories, one)
+    looks, shown = look(list(named)), {}
+    for axes, title, label, panel in zip(_axes(figure, len(panels)), titles, labels, panels, strict=True):
+        for place, method in enumerate(named):
+            rounds, rows = _common(panel.get(method, []))
             if not len(rounds):
                 continue
-            values = smooth(values, min(0.5, max(0.05, AT_LEAST / len(values)))) if smoothed else values
-            every = spaced(len(rounds), methods.index(method))
-            (shown[method],) = axes.plot(rounds, values, markevery=every, **looks[method])
-        axes.set_title(panel.title)
+            if smoothed:
+                rows = np.array([smooth(row, min(0.5, max(0.05, AT_LEAST / len(row)))) for row in rows])
+            if shaded and len(rows) > 1:
+                shade = {"color": looks[method]["color"], "alpha": 0.13, "linewidth": 0}
+                axes.fill_between(rounds, rows.min(axis=0), rows.max(axis=0), **shade)
+            every = spaced(len(rounds), place)
+            (shown[method],) = axes.plot(rounds, np.mean(rows, axis=0), markevery=every, **looks[method])
+        axes.set_title(title)
         axes.set_xlabel("round")
         axes.set_ylabel(label)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     if not shown:
         raise AdafedError("there is nothing to draw: no run has a round yet")
     figure.legend(
-        [shown[method] for method in methods if method in shown],
-        [_named(method, panels) for method in methods if method in shown],
+        [shown[method] for method in named if method in shown],
+        [told for method, told in named.items() if method in shown],
         loc="outside lower center",
         ncols=4,
         handlelength=3.2,
@@ -142,17 +175,21 @@ def _axes(figure: Figure, count: int) -> list[Axes]:
     return list(figure.subplots(1, max(count, 1), squeeze=False)[0])
 
 
-def _averaged(directories: Sequence[Path], read: Read) -> tuple[Vector, Vector]:
+def _averaged(directories: Sequence[Path], read: Read) -> Series:
     """The rounds that all seeds have, and the mean over seeds in each."""
-    found = [read(directory) for directory in directories]
-    found = [(rounds, values) for rounds, values in found if len(rounds)]
+    rounds, rows = _common([read(directory) for directory in directories])
+    return rounds, np.mean(rows, axis=0) if len(rows) else rounds
+
+
+def _common(seeds: Sequence[Series]) -> tuple[Vector, Vector]:
+    """The rounds that all seeds have, and a row of values for each seed that has any."""
+    found = [(rounds, values) for rounds, values in seeds if len(rounds)]
     if not found:
-        return np.empty(0), np.empty(0)
+        return np.empty(0), np.empty((0, 0))
     common = found[0][0]
     for rounds, _ in found[1:]:
         common = np.intersect1d(common, rounds)
-    rows = [values[np.isin(rounds, common)] for rounds, values in found]
-    return common, np.mean(rows, axis=0)
+    return common, np.array([values[np.isin(rounds, common)] for rounds, values in found])
 
 
 def _rho(directory: Path) -> tuple[Vector, Vector]:
