@@ -27,7 +27,8 @@ def cross(rows: Rows, kept: Rows, *, precise: bool = False, memory_budget: int =
     wide = precise or rows.dtype == torch.float64 or count * rows.length <= SMALL
     dtype = np.dtype(np.float64 if wide else np.float32)
     step = min(max(1 << (NUMBERS // count).bit_length() - 1, SHORTEST), LONGEST)
-    read = min(max(1 << (READ // count).bit_length() - 1, step), max(READ_LONGEST, step))  # whole blocks: both are powers
+    # So many whole blocks, as both are powers of two.
+    read = min(max(1 << (READ // count).bit_length() - 1, step), max(READ_LONGEST, step))
 
     def partial(start: int, stop: int) -> NDArray[np.float64]:
         total = np.zeros((rows.count, kept.count))
