@@ -40,9 +40,9 @@ def cross(rows: Rows, kept: Rows, *, precise: bool = False, memory_budget: int =
         with np.errstate(all="ignore"):
             for first in range(start, stop, read):
                 last = min(first + read, stop)
-                own, other = rows.view(first, last, room), kept.view(first, last, kept_room)
+                fresh, older = rows.view(first, last, room), kept.view(first, last, kept_room)
                 for at in range(0, last - first, step):  # the longer side first: BLAS is half as fast again, to the bit
-                    total += (other[:, at : at + step] @ own[:, at : at + step].T).T
+                    total += (older[:, at : at + step] @ fresh[:, at : at + step].T).T
         return total
 
     found = np.zeros((rows.count, kept.count))
