@@ -101,7 +101,7 @@ def tune(
     quiet: Quiet = False,
 ) -> None:
     """Search a rule's grid from the paper times one grid of the server's, the same for every rule: rates, momentum
-    and, where clients are sampled, a memory of those that were not.
+    and, where clients are sampled, a memory of absent clients.
 
     The choice is made on the validation split. `--objective fair` takes the best worst 10 % within a point
     of the best mean; with `both` they are two objectives, and the trials that no other beats in both are

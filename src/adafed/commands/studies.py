@@ -39,7 +39,7 @@ def demo(
     quiet: Quiet = False,
     no_report: NoReport = False,
 ) -> None:
-    """Digits over 20 clients, FedAvg against AdaFed: a fairness table and a page in under a minute, no download."""
+    """Digits over 20 clients, FedAvg against AdaFed: a fairness table and a page in about a minute, no download."""
     from adafed.config.experiments import packaged
     from adafed.config.studies import load_study
     from adafed.runs.summary import summarise

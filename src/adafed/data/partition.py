@@ -219,11 +219,6 @@ def names() -> tuple[str, ...]:
     return PARTITIONS.names()
 
 
-def options(name: str) -> tuple[str, ...]:
-    """The options of one partitioner, as the configuration spells them."""
-    return tuple(PARTITIONS.options(name))
-
-
 def partition(
     name: str, targets: npt.ArrayLike, groups: npt.ArrayLike | None, chosen: Mapping[str, Any], *, seed: Seed
 ) -> list[Indices]:

@@ -56,11 +56,19 @@ def _presence(name: str) -> str:
 
     if name not in catalogue.names():
         return "always"
-    return "yes" if catalogue.available(name) else "not found here; its loader says where to get it"
+    return "yes" if catalogue.available(name) else "not here; a run with it says where to get it"
 
 
 def _partitions() -> Listing:
-    return ("name", "options"), [(name, ", ".join(partition.options(name))) for name in partition.names()]
+    """What each does is the first sentence of its function."""
+    kinds = partition.PARTITIONS
+    rows = [(name, _first(kinds.entry(name).__doc__), _options(kinds, name)) for name in kinds.names()]
+    return ("name", "what it does", "options and defaults"), rows
+
+
+def _first(text: str) -> str:
+    """The first paragraph of a docstring, on one line."""
+    return " ".join(text.split("\n\n")[0].split())
 
 
 def _models() -> Listing:
