@@ -81,3 +81,11 @@ def test_lies_by_name() -> None:
         lies_from([("lie", {})])
     with pytest.raises(AdafedError, match=r"scale\.factor is inf; it must be a number between"):
         lies_from([("scale", {"factor": float("inf")})])
+
+
+def test_who_lies_does_not_depend_on_the_order_in_which_clients_are_named() -> None:
+    ids = ["t-shirt", "pullover", "shirt", "coat", "10", "9"]
+    for seed in range(5):
+        drawn = {ids[k] for k in liars(ids, None, 0.5, seed)}
+        turned = sorted(ids)
+        assert {turned[k] for k in liars(turned, None, 0.5, seed)} == drawn

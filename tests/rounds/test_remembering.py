@@ -7,6 +7,7 @@ import pytest
 from adafed.config.configuration import config_from
 from adafed.config.loading import load_kept
 from adafed.rounds.round import ServerHalf
+from adafed.server.row_files import RowStore
 
 TEN = [str(k) for k in range(10)]
 
@@ -51,3 +52,19 @@ def test_a_run_from_before_there_was_a_memory_has_none(tmp_path: Any) -> None:
     assert load_kept(tmp_path).memory.rounds == 0
     (tmp_path / "config.toml").write_text('rounds = 3\n[memory]\nrounds = "auto"\n')
     assert load_kept(tmp_path).memory.rounds == "auto"
+
+
+def test_a_rule_that_looks_back_by_itself_keeps_its_updates_where_the_run_does() -> None:
+    store = RowStore("bfloat16")
+    config = config_from({"cohort": {"count": 3}, "rule": "fedvarp", "memory": {"storage": "bfloat16"}})
+    assert ServerHalf.of(config, TEN, store, 1000).remember.store is store
+
+
+def test_auto_is_for_the_rules_that_are_best_with_everyone_round_by_round() -> None:
+    config = config_from({"cohort": {"count": 3}, "fedcorr": {"group": 3}})
+    half = ServerHalf.of(config, TEN, length=1000)
+    first, last = half.memory(1), half.memory(config.rounds)
+    assert (half.rule(1).name, first.rounds) == ("fedavg", 0)
+    assert (half.rule(config.rounds).name, last.rounds) == ("adafed", "all")
+    asked = ServerHalf.of(config.changed(memory={"rounds": "all"}), TEN, length=1000)
+    assert asked.memory(1).rounds == "all"

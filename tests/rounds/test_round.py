@@ -20,7 +20,7 @@ from adafed.rounds.replies import ACCURACY, LOSS, RUNNING, STEPS, Reply
 from adafed.rounds.round import BAD_STATISTICS, Ruled, ServerHalf, improved
 from adafed.server.state import Server
 from adafed.server_rules import Facts, Rule
-from adafed.server_rules.guards import Guard, Verdict
+from adafed.server_rules.guards import Guard, Verdict, resolved
 
 LENGTH = 6
 
@@ -252,3 +252,45 @@ def test_a_plan_that_draws_more_than_it_said_is_told() -> None:
     sampler = Sampler(CohortSection(count=2), ("a", "b", "c", "d"), np.full(4, 5), 0)
     with pytest.raises(AdafedError, match=r"draws 4 clients in round 1; it must be at most 2"):
         side.cohort(sampler, side.first_state(torch.zeros(LENGTH), LENGTH), 1)
+
+
+def test_a_liar_that_the_veto_bounds_does_not_steer_feddyn_either() -> None:
+    near = torch.zeros(LENGTH)
+    near[0] = 1.0
+    noise = [0.01 * torch.randn(LENGTH, generator=torch.Generator().manual_seed(k)) for k in range(5)]
+    replies = [reply(k, update=near + noise[k]) for k in range(5)] + [reply(5, update=-50.0 * near)]
+    config = config_from({"rule": "fedavg", "client": {"rules": ["feddyn"]}, "guards": {"use": ["veto"]}})
+    side = ServerHalf.of(config, [str(k) for k in range(6)], length=LENGTH)
+    found = side.conclude(side.first_state(torch.zeros(LENGTH), LENGTH), 1, replies, {})
+    assert found.outcome is not None
+    assert "5" in found.outcome.diagnostics.bounded
+    assert found.state.parameters[0] < 0.0  # downhill for the honest, with FedDyn's term
+
+
+def test_statistics_are_weighed_by_sample_counts_as_guards_let_them_count() -> None:
+    side = replace(half("adafed"), guards=resolved(["sizes"]))  # a rule that needs no sizes itself
+    replies = [reply(k, [0.0], samples=10) for k in range(4)] + [reply(4, [100.0], samples=10**6)]
+    found = side.conclude(side.first_state(torch.zeros(LENGTH + 1), LENGTH), 1, replies, {})
+    assert float(found.state.parameters[LENGTH]) <= 60.0  # six medians of a hundred samples
+
+
+@pytest.mark.parametrize("skipped", [False, True])
+def test_a_rule_that_a_plan_brings_begins_anew_though_its_first_round_is_skipped(skipped: bool) -> None:
+    @dataclass(frozen=True)
+    class Late(ClientRule):
+        name = "late"
+
+        def plan(self, setting: Setting) -> Plan:
+            return Later()
+
+    class Later(Plan):
+        def server_rule(self, round: int, usual: Rule) -> Rule:
+            return rule("fedavg") if round == 1 else usual
+
+    side = half("afl", Late())
+    state = side.conclude(side.first_state(torch.zeros(LENGTH), LENGTH), 1, [reply(0), reply(1)], {}).state
+    state = side.conclude(state, 2, [] if skipped else [reply(2)], {}).state
+    found = side.conclude(state, 3, [reply(0), reply(1)], {})
+    assert found.record.skipped is None
+    assert found.state.rule_state is not None
+    assert found.state.rule_state.numbers.keys() == rule("afl").initial_state().keys()

@@ -232,3 +232,15 @@ def test_mistakes_are_told_before_any_data_is_read(server: dict[str, Any], told:
 def test_a_method_says_that_it_steps_safely() -> None:
     assert experiment().label.endswith("safe step")
     assert "step" not in experiment(server={"step": "rate"}).label
+
+
+@pytest.mark.parametrize("at_once", [1, 3])
+def test_where_nobody_moved_there_is_no_step_however_many_models_go_in_a_phase(at_once: int) -> None:
+    server = Server(rule("adafed"), optimizer("sgd"), schedule("constant"), 1.0, "safe")
+    half = ServerHalf(server)
+    still = [Reply(k, 10, torch.zeros(3), torch.empty(0), {LOSS: 1.0}) for k in range(2)]
+    found = half.conclude(
+        half.first_state(torch.ones(3), 3), 1, still, {}, trying=Trying(lambda *_: [{}] * at_once, at_once)
+    )
+    assert torch.equal(found.state.parameters, torch.ones(3))
+    assert found.record.skipped

@@ -147,7 +147,8 @@ def test_nobody_moved() -> None:
     """Zero updates from all clients are a stationary point, not a mistake: d = 0, and the state stays."""
     rule = adafed.rule("fedfv", tau=2)
     first = adafed.aggregate(rule, updates(), losses=[1, 2, 3, 4])
-    still = adafed.aggregate(rule, torch.zeros(2, 9).double(), losses=[1, 2], clients=["x", "y"], state=first.state)
+    zeros: dict[str, Any] = {"updates": torch.zeros(2, 9).double(), "losses": [1, 2], "clients": ["x", "y"]}
+    still = adafed.aggregate(rule, **zeros, round=2, state=first.state)
     assert not still.direction.any()
     assert "stationary" in still.diagnostics.notes
     assert still.diagnostics.dropped == {"x": "update is zero", "y": "update is zero"}

@@ -309,3 +309,34 @@ def test_saved_and_restored_goes_on_to_the_same_bits(storage: Storage, in_file: 
         found = adafed.aggregate(ADAFED, **call, state=restored, memory=Remember("all", store=store))
         assert torch.equal(found.direction, expected.direction)
         restored = found.state
+
+
+def test_fedfa_counts_the_rounds_that_a_client_was_there_in() -> None:
+    rule, state = adafed.rule("fedfa"), None
+    for t, client in enumerate(["a", "b", "b", "b"], 1):
+        out = adafed.aggregate(
+            rule, torch.eye(2)[:1], accuracies=[0.5], clients=[client], round=t, state=state, memory="all"
+        )
+        state = out.state
+    assert state is not None
+    assert state.numbers["counts"] == {"a": 1, "b": 3}
+
+
+def test_a_state_of_this_round_or_a_later_one_is_refused() -> None:
+    rule, updates = adafed.rule("fedfv", tau=1), torch.eye(3)
+    first = adafed.aggregate(rule, updates, losses=[1.0, 2.0, 3.0], round=2)
+    for t in (1, 2):
+        with pytest.raises(
+            AdafedError, match=rf"^round is {t} and state remembers updates of round 2; count on, as in"
+        ):
+            adafed.aggregate(rule, updates, losses=[1.0, 2.0, 3.0], round=t, state=first.state)
+
+
+def test_rows_of_a_file_that_is_gone_with_the_process_are_packed_whole() -> None:
+    rule, remember = adafed.rule("fedavg", weighted=False), Remember("all", store=RowStore(budget=1))
+    state = adafed.aggregate(rule, torch.eye(3), clients=["a", "b", "c"], memory=remember).state
+    tensors, numbers = state.known.packed()
+    assert "places" not in numbers
+    assert torch.equal(tensors["memory"], torch.eye(3))
+    restored = Memory.unpacked(tensors, numbers, 3, None)
+    assert [row.tolist() for row in restored.whole] == torch.eye(3).tolist()

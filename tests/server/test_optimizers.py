@@ -174,3 +174,13 @@ def test_zero_direction_from_rest_moves_nothing(name: str) -> None:
 def test_mistakes_are_told_in_a_sentence(name: str, options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(AdafedError, match=sentence):
         adafed.optimizer(name, **options)
+
+
+def test_adagrads_sum_needs_no_correction() -> None:
+    direction = torch.tensor([1.0, -2.0])
+    for beta1 in (0.0, 0.9):
+        plain, _ = adafed.optimizer("adagrad").step(torch.zeros(2), direction, 1.0, {})
+        corrected, _ = adafed.optimizer("adagrad", beta1=beta1, bias_correction=True).step(
+            torch.zeros(2), direction, 1.0, {}
+        )
+        torch.testing.assert_close(corrected, plain)

@@ -143,3 +143,13 @@ def test_types_of_mixed_models_are_kept() -> None:
 def test_mistakes_are_told_in_a_sentence(after: Any, options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(AdafedError, match=sentence):
         adafed.aggregate_states(PLAIN, {"weight": torch.zeros(2)}, after, **options)
+
+
+def test_statistics_count_samples_as_guards_let_them() -> None:
+    before = {"weight": torch.zeros(2), "running_mean": torch.zeros(1)}
+    sent = [{"weight": torch.tensor([-1.0, float(k)]), "running_mean": torch.zeros(1)} for k in range(4)]
+    sent.append({"weight": torch.tensor([-1.0, 9.0]), "running_mean": torch.full((1,), 100.0)})
+    rule, sizes = adafed.rule("fedavg", weighted=False), [10, 10, 10, 10, 10**6]
+    out = adafed.aggregate_states(rule, before, sent, sizes=sizes, guards=["sizes"])
+    assert float(out.statistics["running_mean"]) <= 60.0
+    assert float(adafed.aggregate_states(rule, before, sent, sizes=sizes).statistics["running_mean"]) > 99.0

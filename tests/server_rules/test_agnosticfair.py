@@ -88,5 +88,13 @@ def test_equal_losses_give_fedavg() -> None:
 def test_a_mistake_is_told_in_a_sentence() -> None:
     with pytest.raises(adafed.AdafedError, match=r"^rule\.kernels is 0; it must be a finite number at least 1"):
         adafed.rule("agnosticfair", kernels=0)
-    with pytest.raises(adafed.AdafedError, match=r"^rule\.width is 0\.0; it must be a finite number greater than 0"):
+    with pytest.raises(adafed.AdafedError, match=r"^rule\.width is 0\.0; it must be a finite number at least 1e-06"):
         adafed.rule("agnosticfair", width=0)
+
+
+def test_bumps_too_narrow_for_any_loss_are_refused() -> None:
+    with pytest.raises(adafed.AdafedError, match=r"^rule\.width is 1e-160; it must be a finite number at least 1e-06"):
+        adafed.rule("agnosticfair", width=1e-160)
+    narrow = adafed.rule("agnosticfair", width=1e-6)
+    out = adafed.aggregate(narrow, torch.eye(3), losses=[0.0, 0.3, 1.0], sizes=[1, 1, 1])
+    assert out.coefficients.sum() == pytest.approx(1.0)

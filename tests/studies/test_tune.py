@@ -13,7 +13,19 @@ from adafed.config.configuration import Config, config_from
 from adafed.config.loading import load_config
 from adafed.errors import AdafedError
 from adafed.runs.summary import RunSummary, summarise
-from adafed.studies.tune import MEMORIES, MOMENTA, RATES, Trial, front, ranked, search_table, server_grid, space, tune
+from adafed.studies.tune import (
+    MEMORIES,
+    MOMENTA,
+    RATES,
+    Bench,
+    Trial,
+    front,
+    ranked,
+    search_table,
+    server_grid,
+    space,
+    tune,
+)
 
 
 def test_every_rule_is_searched_over_the_same_server_rates() -> None:
@@ -132,3 +144,26 @@ def test_momentum_and_memory_are_tried(tmp_path: Path) -> None:
     assert {(one.memory.rounds, one.server.optimizer.options["momentum"]) for one in configs} == {
         (0, 0.0), (0, 0.9), ("all", 0.0), ("all", 0.9)
     }  # fmt: skip
+
+
+def test_a_search_that_is_repeated_judges_its_rungs_as_it_did(tmp_path: Path) -> None:
+    config = CONFIG.changed(evaluation={"every": 4})  # round 3 is evaluated because it is the rung's last
+    given: dict[str, Any] = {"rates": (0.01, 0.1, 1.0, 3.0), "objective": "mean", "rungs": (3,)}
+    bench = Bench(config, tmp_path, (1000,), 1, lambda *_: None)
+    points = [{"server.rate": rate} for rate in given["rates"]]
+
+    def judged() -> list[tuple[float, int]]:
+        return [(trial.score("mean"), trial.rounds) for trial in bench.tried(points, 3)]
+
+    at_first = judged()
+    search = tune(config, tmp_path, **given)
+    assert judged() == at_first
+    assert tune(config, tmp_path, **given) == search
+    for kept in tmp_path.glob("*/*.rungs.json"):
+        kept.write_text('{"3": 1}')  # what is no such file is as none, and the run itself has no such evaluation now
+    with pytest.raises(AdafedError, match="a trial was not evaluated by round 3"):
+        tune(config, tmp_path, **given)
+
+
+def test_a_safe_step_is_searched_without_momentum() -> None:
+    assert server_grid(CONFIG.changed(server={"step": "safe"}))[0] == ()

@@ -16,6 +16,7 @@ import torch
 
 from adafed.errors import AdafedError
 from adafed.registry import Named, Registry, described, options
+from adafed.server_rules.base import client_key
 
 LIARS = 120  # the stream of random numbers that says who lies
 
@@ -63,7 +64,9 @@ def liars(ids: Sequence[str], named: Sequence[str] | None, share: float, seed: i
                 raise AdafedError(f"attack.clients has {client!r}; the clients are {_some(ids)}")
         return frozenset(ids.index(client) for client in named)
     count = max(1, round(share * len(ids)))
-    return frozenset(np.random.default_rng([seed, 0, LIARS]).permutation(len(ids))[:count].tolist())
+    order = sorted(range(len(ids)), key=lambda k: client_key(ids[k]))  # whoever asks may have them in another order
+    drawn = np.random.default_rng([seed, 0, LIARS]).permutation(len(ids))[:count]
+    return frozenset(order[k] for k in drawn.tolist())
 
 
 def _some(ids: Sequence[str]) -> str:

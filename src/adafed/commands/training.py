@@ -151,7 +151,7 @@ def _train(config: Config, directory: Path, quiet: bool) -> None:
             display.show(name, config.rounds, record.round, record)
             if record.skipped:
                 errors.print(f"round {record.round} changed nothing: {record.skipped}", style="yellow")
-            if stopped:
+            if stopped and record.round < config.rounds:  # after the last round there is only the model to write
                 break
         last = simulation.state.round
     if last < config.rounds:

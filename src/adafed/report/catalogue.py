@@ -62,7 +62,9 @@ def _presence(name: str) -> str:
 def _partitions() -> Listing:
     """What each does is the first sentence of its function."""
     kinds = partition.PARTITIONS
-    rows = [(name, _first(kinds.entry(name).__doc__), _options(kinds, name)) for name in kinds.names()]
+    rows: list[tuple[str, ...]] = [
+        (name, _first(kinds.entry(name).__doc__ or ""), _options(kinds, name)) for name in kinds.names()
+    ]
     return ("name", "what it does", "options and defaults"), rows
 
 

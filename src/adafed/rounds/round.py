@@ -32,6 +32,7 @@ from adafed.server.state import Server, ServerState
 from adafed.server.steps import SafeStep
 from adafed.server_rules import Rule
 from adafed.server_rules.guards import Guard
+from adafed.server_rules.guards.sizes import counted
 
 BAD_STATISTICS = "BatchNorm statistics hold NaN or infinity"
 DID_NOT_ANSWER = "did not answer"
@@ -50,7 +51,7 @@ def _remembering(config: Config, clients: int, length: int, store: RowStore) -> 
         return Remember(section.rounds, section.discount, section.most, store)
     most = section.budget_mb * 2**20 // max(bytes_needed(length, store.storage), 1)
     if not config.parts.rule.everyone or cohort == clients or most <= cohort:
-        return Remember(0, store=RowStore())
+        return Remember(0, section.discount, section.most, store)  # for rules that look back by themselves
     return Remember("all", section.discount, section.most or (most if most < clients else 0), store)
 
 
@@ -74,6 +75,7 @@ class ServerHalf:
     client_rules: tuple[Ruled, ...] = ()
     guards: tuple[Guard, ...] = ()
     remember: Remember = field(default_factory=Remember)
+    auto: bool = False  # whether it is the rule that decides on the memory
     by_loss: bool = False  # whether the losses that clients tell decide who is drawn next
 
     @classmethod
@@ -91,6 +93,7 @@ class ServerHalf:
             client_rules=ruled,
             guards=parts.guards,
             remember=_remembering(config, len(ids), length, store),
+            auto=section.rounds == "auto",
             by_loss=config.cohort.sampling in ("loss", "power-of-choice"),
         )
 
@@ -161,6 +164,10 @@ class ServerHalf:
             found = one.plan.server_rule(round, found)
         return found
 
+    def memory(self, round: int) -> Remember:
+        """That of the round's rule: one that is not best with everyone has none unless it was asked for."""
+        return self.remember if not self.auto or self.rule(round).everyone else replace(self.remember, rounds=0)
+
     # After it
 
     def conclude(
@@ -178,13 +185,13 @@ class ServerHalf:
         """Lines 11-16 of Algorithm 1. `replies` are in the order of the clients; `missing` says who else was asked, and
         why there is no reply. `updates` are the replies' updates, where they lie as one matrix. A safe step is found by
         `trying` it."""
-        dropped: dict[int, str] = {}
+        state, dropped = self._begun(state, round), {}
         if len(state.parameters) > state.length:
             bad = [k for k, reply in enumerate(replies) if not bool(reply.statistics.isfinite().all())]
             dropped = dict.fromkeys(bad, BAD_STATISTICS)
         outcome, skipped = self._aggregated(state, round, replies, dropped, updates) if replies else (None, nobody)
         known, term = summed(self.client_rules, state, replies, updates, outcome)
-        statistics = _averaged(replies, outcome)
+        statistics = _averaged(replies, outcome, self.guards)
         safe = None
         if self.server.kind == "safe" and outcome is not None:
             assert trying is not None
@@ -201,6 +208,14 @@ class ServerHalf:
         return Concluded(
             next_state, record if safe is None else self._told_safe(record, safe, replies, outcome), outcome
         )
+
+    def _begun(self, state: ServerState, round: int) -> ServerState:
+        """What another rule left is no state of this round's; nor of the next one's, where this round is skipped."""
+        rule, before = self.rule(round), state.rule_state
+        if before is None or round == 1 or self.rule(round - 1) == rule:
+            return state
+        known = before.known if self.memory(round).horizon else NOBODY
+        return replace(state, rule_state=RuleState(rule.initial_state(), known, before.guards))
 
     def _safe(
         self,
@@ -237,12 +252,6 @@ class ServerHalf:
         dropped: Mapping[int, str],
         updates: Updates | None,
     ) -> tuple[Aggregate | None, str | None]:
-        rule = self.rule(round)
-        # What another rule left is no state of this one.
-        rule_state = state.rule_state
-        if rule_state is not None and round > 1 and self.rule(round - 1) != rule:
-            known = rule_state.known if self.remember.horizon else NOBODY
-            rule_state = RuleState(rule.initial_state(), known, rule_state.guards)
         good = [reply for k, reply in enumerate(replies) if k not in dropped]
         if not good:
             told = "; ".join(f"client {self.name_of(replies[k].client)}: {why}" for k, why in dropped.items())
@@ -254,7 +263,7 @@ class ServerHalf:
 
         try:
             outcome = aggregate(
-                rule,
+                self.rule(round),
                 updates if updates is not None and not dropped else [reply.update for reply in good],
                 losses=all_of(LOSSES[self.told]),
                 sizes=[reply.samples for reply in good],
@@ -263,9 +272,9 @@ class ServerHalf:
                 round=round,
                 local_lr=self.local_lr(round),
                 federation=self.federation,
-                state=rule_state,
+                state=state.rule_state,
                 guards=self.guards,
-                memory=self.remember,
+                memory=self.memory(round),
             )
         except NoClientLeft as error:
             return None, str(error)
@@ -373,14 +382,14 @@ def _among_all(outcome: Aggregate, named: Mapping[str, str], dropped: Mapping[in
     return replace(outcome, coefficients=coefficients, diagnostics=told)
 
 
-def _averaged(replies: Sequence[Reply], outcome: Aggregate | None) -> torch.Tensor | None:
+def _averaged(replies: Sequence[Reply], outcome: Aggregate | None, guards: Sequence[Guard] = ()) -> torch.Tensor | None:
     """BatchNorm's statistics of the clients that were kept, by sample count, as the parameters of FedAvg."""
     if outcome is None or not len(replies[0].statistics):
         return None
     kept = taken(outcome)
     if not kept:
         return None
-    weights = np.array([replies[k].samples for k in kept], dtype=np.float64)
+    weights = np.array(counted([replies[k].samples for k in kept], guards), dtype=np.float64)
     own = np.stack([replies[k].statistics.numpy() for k in kept])
     return torch.from_numpy((weights / weights.sum()) @ own).to(replies[0].statistics.dtype)
 

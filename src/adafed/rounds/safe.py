@@ -44,7 +44,9 @@ class _Candidates:
     def __call__(self, step: float) -> Losses:
         if step not in self.known:
             steps = self._along(step)[: self.trying.at_once]
-            found = self.trying.tell(list(self.before), [self.stepped(one) for one in steps]) if self.before else [{}]
+            found: Sequence[Losses] = [{} for _ in steps]
+            if self.before:
+                found = self.trying.tell(list(self.before), [self.stepped(one) for one in steps])
             for one, losses in zip(steps, found, strict=True):
                 self.known[one] = {client: loss for client, loss in losses.items() if client in self.before}
         return self.known[step]

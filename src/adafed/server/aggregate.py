@@ -72,7 +72,8 @@ class Diagnostics:
         dropped: Who was left out, and why.
         notes: The rule's own.
         bounded: Whom a guard has bounded, and how.
-        multipliers: The guards', in the order given, NaN for dropped clients; None where all are 1.
+        multipliers: How much of its own update guards left each client, in the order given, NaN for dropped clients;
+            None where that is all of it.
         warned: Of whom a guard warns.
     """
 
@@ -269,13 +270,13 @@ def _outcome(
         rates[kept], mean_norm = products.rates(fresh, direction, left.largest)
     coefficients = np.zeros(count)
     coefficients[kept] = weights[: len(kept)]
-    multipliers = None
-    if left.multipliers is not None:
+    multipliers, own = None, left.multipliers if left.mixing is None else np.diag(left.mixing)
+    if own is not None:
         multipliers = np.full(count, np.nan)
-        multipliers[kept] = left.multipliers
+        multipliers[kept] = own
     if kept and any(map(learns, guards)):
-        own = rates[kept]
-        step = Step(left.facts.clients, _shares(weights[: len(kept)], own), own, norm, mean_norm)
+        felt = rates[kept]
+        step = Step(left.facts.clients, _shares(weights[: len(kept)], felt), felt, norm, mean_norm)
         left = left.looking_back(guards, step)
     diagnostics = Diagnostics(
         norm=norm,
@@ -326,6 +327,11 @@ def _check_state(rule: Rule, round: int, state: RuleState, remember: Remember) -
     )
     if not whole or (len(state.known) and not looks_back):
         raise AdafedError(f"state was not made by rule {rule.name}; pass the state of its last round, or none")
+    newest = max(state.known.rounds, default=0)
+    if newest >= round:
+        raise AdafedError(
+            f"round is {round} and state remembers updates of round {newest}; count on, as in round={newest + 1}"
+        )
     sketch = remember.store.sketch
     if sketch and (rule.remembers or rule.previous):
         raise AdafedError(f"memory.sketch is {sketch} and rule {rule.name} needs earlier updates whole; set it to 0")

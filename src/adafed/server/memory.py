@@ -220,14 +220,16 @@ class Memory:
 
 def _packed(rows: Sequence[Row | None], name: str, prefix: str) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
     """Rows as a tensor of those that lie nowhere else, and the places of the others."""
-    here = [row for row in rows if row is not None and not isinstance(row, PlacedRow)]
+    placed = [row if isinstance(row, PlacedRow) and row.lasting else None for row in rows]
+    both = list(zip(rows, placed, strict=True))
+    here = [row for row, there in both if row is not None and there is None]
     tensors = {}
     if here:
         tensors[name] = torch.stack([row.tensor() if isinstance(row, StoredRow) else row for row in here])
-    places = [SKETCHED if row is None else row.place if isinstance(row, PlacedRow) else -1 for row in rows]
+    places = [SKETCHED if row is None else -1 if there is None else there.place for row, there in both]
     if all(place == -1 for place in places):
         return tensors, {}
-    totals = [row.total if isinstance(row, PlacedRow) else 0 for row in rows]
+    totals = [0 if there is None else there.total for there in placed]
     return tensors, {f"{prefix}places": places, f"{prefix}totals": totals}
 
 

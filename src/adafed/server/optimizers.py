@@ -163,9 +163,13 @@ class _Adaptive(ServerOptimizer):
         if self.bias_correction:  # Kingma and Ba; tau stays outside the correction, as in Keras
             steps = _moment(state, "steps", torch.zeros(1, dtype=torch.float64)) + 1.0
             moments["steps"] = steps
-            rate *= float((1.0 - self.beta2**steps).sqrt() / (1.0 - self.beta1**steps))
+            rate *= float(self._corrected(steps))
         denominator = self._denominator(second, state, moments)
         return parameters - rate * (first / denominator.sqrt().add_(self.tau)), moments
+
+    def _corrected(self, steps: torch.Tensor) -> torch.Tensor:
+        """What the rate is multiplied by for m and v having started at 0 so many steps ago."""
+        return (1.0 - self.beta2**steps).sqrt() / (1.0 - self.beta1**steps)
 
     def _denominator(self, second: torch.Tensor, state: Mapping[str, torch.Tensor], moments: Moments) -> torch.Tensor:
         return second
@@ -216,7 +220,7 @@ class Adagrad(_Adaptive):
         beta2: How much of the last second moment v is kept; FedAdagrad adds up instead.
         tau: Added to the root of v: the smallest denominator.
         initial: v before the first round; the proofs of Reddi et al. take tau^2.
-        bias_correction: Divide out, as Kingma and Ba do, that m and v start at 0.
+        bias_correction: Divide out that m starts at 0; v is a sum, and right as it is.
     """
 
     summary: ClassVar[str] = "FedAdagrad"
@@ -224,6 +228,9 @@ class Adagrad(_Adaptive):
 
     def second_moment(self, second: torch.Tensor, square: torch.Tensor) -> torch.Tensor:
         return second + square
+
+    def _corrected(self, steps: torch.Tensor) -> torch.Tensor:
+        return 1.0 / (1.0 - self.beta1**steps)  # a sum that starts at 0 is no mean that is too small
 
 
 @OPTIMIZERS.register("amsgrad")

@@ -221,7 +221,7 @@ class Remaining:
         count = self.facts.count
         left = [i for i in range(count) if i not in dropped]
         reasons = {self.kept[i]: why for i, why in dropped.items()}
-        return altered(
+        found = altered(
             self,
             facts=_narrowed(self.facts, left),
             kept=[self.kept[i] for i in left],
@@ -232,6 +232,10 @@ class Remaining:
             dropped=self.dropped | reasons,
             bounded={k: why for k, why in self.bounded.items() if k not in reasons},
         )
+        if found.mixing is None or found.gram is None:
+            return found
+        shown = found.as_shown(found.gram)  # what was mixed of those that are left out is gone from the others too
+        return altered(found, facts=altered(found.facts, gram=shown, norms=np.sqrt(shown.diagonal()[: len(left)])))
 
 
 def learns(guard: Guard) -> bool:

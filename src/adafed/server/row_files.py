@@ -31,10 +31,11 @@ class TornRows(AdafedError):
 
 class PlacedRow(StoredRow):
     """A row of a file, with its place there and the sum of its bytes as numbers: after a power cut a file may hold what
-    it held before."""
+    it held before. It is `lasting` where the file is there to come back to."""
 
     place: int
     total: int
+    lasting: bool
 
 
 class RowFile:
@@ -92,7 +93,7 @@ class RowFile:
         index = place % self._together
         start = index * self._stride
         row = PlacedRow(self._maps[place // self._together][start : start + self.bytes], self.length, self.storage)
-        row.place, row.total = place, total
+        row.place, row.total, row.lasting = place, total, self.path is not None
         self._named[place] = row
         return row
 

@@ -11,6 +11,8 @@ import torch
 from adafed.errors import AdafedError
 from adafed.server.aggregate import Aggregate, Values, aggregate
 from adafed.server_rules.base import Rule
+from adafed.server_rules.guards import Guard, resolved
+from adafed.server_rules.guards.sizes import counted
 
 StateDict = Mapping[str, torch.Tensor]
 STATISTICS = ("running_mean", "running_var")
@@ -103,7 +105,7 @@ def aggregate_states(
     }
     kept = [k for k, rate in enumerate(outcome.diagnostics.rates) if rate == rate]
     kept = [k for k in kept if all(after[k][name].isfinite().all() for name in chosen)]
-    weights = _weights(sizes, kept)
+    weights = _weights(sizes, kept, resolved(facts.get("guards", ())))
     averages = {
         name: sum((w * after[k][name].double() for k, w in weights.items()), torch.zeros(())).to(before[name].dtype)
         for name in (chosen if weights else ())
@@ -122,9 +124,10 @@ def _require_tensors(who: str, state: object) -> None:
             raise AdafedError(f"{who}: {name} is sparse or on the meta device; it must hold all its numbers")
 
 
-def _weights(sizes: Values | None, kept: list[int]) -> dict[int, float]:
-    """Shares of the kept clients by sample count; plain where no count is given or none is of use."""
+def _weights(sizes: Values | None, kept: list[int], guards: Sequence[Guard]) -> dict[int, float]:
+    """Shares of the kept clients by sample count, as guards let it count; plain where none is given or of use."""
     counts = {k: float((sizes[k] if sizes is not None else 1.0) or 0.0) for k in kept}
     counts = {k: count for k, count in counts.items() if 0.0 < count < float("inf")} or dict.fromkeys(kept, 1.0)
+    counts = dict(zip(counts, counted(list(counts.values()), guards), strict=True))
     total = sum(counts.values())
     return {k: count / total for k, count in counts.items()}

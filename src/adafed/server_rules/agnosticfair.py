@@ -43,7 +43,7 @@ class AgnosticFair(Rule):
     def __post_init__(self) -> None:
         one_of("rule.over", self.over, ("losses", "clients"))
         at_least("rule.kernels", self.kernels, 1, most=10_000)
-        at_least("rule.width", self.width, 0.0, strictly=True)
+        at_least("rule.width", self.width, 1e-6)  # of bumps yet narrower none may reach any loss
         at_least("rule.step", self.step, 0.0)
 
     @property

@@ -54,9 +54,9 @@ class FedFA(Rule):
 
     def answer(self, facts: Facts, state: Numbers) -> Answer:
         history: dict[str, int] = dict(state["counts"])
-        for client in facts.clients:
+        for client in facts.clients[: facts.fresh]:  # those that are remembered did not take part
             history[client] = history.get(client, 0) + 1
-        counts = np.array([history[client] for client in facts.clients], dtype=np.float64)
+        counts = np.array([history.get(client, 1) for client in facts.clients], dtype=np.float64)
         accuracies = facts.need_accuracies()
         if self.variant == "easyfl":
             accuracy_share = _shares(accuracies) + ACCURACY_GUARD

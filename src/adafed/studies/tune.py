@@ -7,9 +7,10 @@ on where it was, and every trial can be looked at.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise, product
 from pathlib import Path
 from typing import Any, Literal
@@ -20,6 +21,7 @@ from adafed.config.configuration import Config
 from adafed.config.loading import load_kept
 from adafed.config.merging import parse_settings
 from adafed.errors import AdafedError
+from adafed.files import parsed, write_whole
 from adafed.report.tables import Row, Table, cells, column
 from adafed.runs.description import require_same
 from adafed.runs.summary import RunSummary, summarise
@@ -78,7 +80,7 @@ class Bench:
         # A run that went further in a search that was stopped is read as far as this rung.
         missing = [run for runs in planned for run in runs if last_round(run) <= rounds]
         run_all(missing, self.watch, jobs=self.jobs)
-        scores = [tuple(summarise(run.directory, "validation", until=rounds) for run in runs) for runs in planned]
+        scores = [tuple(_summary(run, rounds) for run in runs) for runs in planned]
         if not all(one.final for found in scores for one in found):
             every = self.config.evaluation.every
             raise AdafedError(f"evaluation.every = {every}: a trial was not evaluated by round {rounds}; set it lower")
@@ -89,6 +91,30 @@ class Bench:
         told = ", ".join(f"{key.partition('.')[2]}={shown(value)}" for key, value in choice.items())
         config = self.config.changed(**over, seed=seed, rounds=rounds)
         return Run(told, config, self.out / _name(choice) / f"seed-{seed}")
+
+
+def _summary(run: Run, rounds: int) -> RunSummary:
+    """A run as it was when its rung ended. Beside the run, for a run that goes on loses what was measured because a
+    round was its last, and a search that is repeated must choose as it did."""
+    file = run.directory.with_name(f"{run.directory.name}.rungs.json")
+    kept = _kept_rungs(file)
+    found = summarise(run.directory, "validation", until=rounds)
+    if str(rounds) in kept:
+        final, tail = kept[str(rounds)]
+        return replace(found, final=final, tail=tail)
+    if found.final and found.rounds == rounds and last_round(run) == rounds:
+        write_whole(file, json.dumps(kept | {str(rounds): [found.final, found.tail]}).encode())
+    return found
+
+
+def _kept_rungs(file: Path) -> dict[str, Any]:
+    """What is no such file is as none: the run itself is still there."""
+    try:
+        kept = parsed(file.read_bytes())
+        whole = all(len(one) == 2 and all(isinstance(part, dict) for part in one) for one in kept.values())
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
+        return {}
+    return kept if whole else {}
 
 
 def space(
@@ -111,7 +137,8 @@ def server_grid(config: Config) -> tuple[tuple[float, ...], tuple[Value, ...]]:
     """The momenta and memories that are worth trying: momentum is SGD's, and where everyone answers in every round, or
     the rule has a memory of its own, there is nothing to remember."""
     sampled = config.cohort.count is not None or (config.cohort.fraction or 1.0) < 1.0
-    momenta = MOMENTA if config.server.optimizer.name == "sgd" else ()
+    plain = config.server.step != "safe"  # which goes without momentum
+    momenta = MOMENTA if config.server.optimizer.name == "sgd" and plain else ()
     return momenta, MEMORIES if sampled and not config.parts.rule.previous else ()
 
 

@@ -417,3 +417,24 @@ def test_a_fact_that_only_the_guard_needs_is_asked_for() -> None:
     told = rf"^guard {__name__}:ClipLosses needs losses; pass losses=, one number for each client"
     with pytest.raises(AdafedError, match=told):
         adafed.aggregate(FEDAVG, updates(), sizes=SIZES, guards=[ClipLosses()])
+
+
+@pytest.mark.parametrize("name", ["fedmgda+", "adafed"])
+def test_the_rule_is_shown_what_will_be_summed_though_a_client_is_dropped_after_updates_were_mixed(name: str) -> None:
+    random = torch.Generator().manual_seed(3)
+    honest = torch.tensor([1.0, 0.0, 0.0, 0.0, 0.0, 0.0]) + 0.1 * torch.randn(4, 6, generator=random)
+    updates = torch.stack([*honest, honest[0].clone(), -2.0 * honest.mean(dim=0)])  # a copy, and one that opposes all
+    out = adafed.aggregate(adafed.rule(name), updates, losses=[1.0] * 6, guards="default")
+    assert out.diagnostics.dropped
+    assert out.diagnostics.bounded
+    told: dict[str, Any] = {}
+
+    @dataclass(frozen=True)
+    class Looking(type(adafed.rule(name))):  # type: ignore[misc]
+        def answer(self, facts: Facts, state: dict[str, Any]) -> Any:
+            answer = super().answer(facts, state)
+            told["length"] = float(np.sqrt(answer.coefficients @ facts.need_gram() @ answer.coefficients))
+            return answer
+
+    seen = adafed.aggregate(Looking(), updates, losses=[1.0] * 6, guards="default")
+    assert told["length"] == pytest.approx(float(seen.direction.norm()), rel=1e-5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -35,11 +36,25 @@ class BoundedSizes(Guard):
         if facts.sizes is None or "sizes" not in needs:
             return Verdict(facts)
         sizes = facts.sizes.tolist()
-        usual = median(sizes)
-        bound, most = self.times * usual, self.most * usual
-        bounded = {k: soft(size, bound, most) for k, size in enumerate(sizes) if size > bound}
+        bounded = self._bounded(sizes)
         if not bounded:
             return Verdict(facts)
         told = {k: f"sample count {sizes[k]:g} counts as {size:.4g}" for k, size in bounded.items()}
-        counted = np.array([bounded.get(k, size) for k, size in enumerate(sizes)])
-        return Verdict(altered(facts, sizes=counted), bounded=told)
+        counts = np.array([bounded.get(k, size) for k, size in enumerate(sizes)])
+        return Verdict(altered(facts, sizes=counts), bounded=told)
+
+    def _bounded(self, sizes: Sequence[float]) -> dict[int, float]:
+        """What those above the bound count as."""
+        usual = median(list(sizes))
+        bound, most = self.times * usual, self.most * usual
+        return {k: soft(size, bound, most) for k, size in enumerate(sizes) if size > bound}
+
+
+def counted(sizes: Sequence[float], guards: Iterable[Guard]) -> list[float]:
+    """What sample counts weigh where something beside the rule is averaged by them, such as BatchNorm's statistics."""
+    found = list(sizes)
+    for guard in guards:
+        if isinstance(guard, BoundedSizes) and found:
+            bounded = guard._bounded(found)
+            found = [bounded.get(k, size) for k, size in enumerate(found)]
+    return found
