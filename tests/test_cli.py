@@ -21,7 +21,9 @@ import typer
 from rich.console import Console
 from rich.markdown import Markdown
 
-from adafed import cli
+from adafed import cli, config_from
+from adafed.commands import training
+from adafed.report.progress import Display
 from adafed.studies.results import load
 from adafed.studies.tune import RATES
 
@@ -530,3 +532,21 @@ def test_a_page_that_cannot_be_written_costs_no_run(
     (Path("here") / "report.html" / "in-the-way").mkdir(parents=True)
     assert called(monkeypatch, "run", str(experiment), "--out", "here", "-q") == 0
     assert "no page was written" in capsys.readouterr().err
+
+
+def test_ctrl_c_in_the_last_round_still_leaves_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Stopped:
+        def __init__(self, quiet: bool) -> None:
+            self.display = Display(Console(quiet=True), quiet=True)
+
+        def __enter__(self) -> tuple[Display, list[int]]:
+            return self.display, [2]
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+    monkeypatch.setattr(training, "Progress", Stopped)
+    data = {"name": "synthetic", "clients": 2, "samples": 20, "features": 4, "classes": 2}
+    config = config_from({"rounds": 1, "data": data, "model": {"name": "logistic"}, "run": {"workers": 0}})
+    training._train(config, tmp_path / "run", quiet=True)
+    assert (tmp_path / "run" / "model.safetensors").exists()
