@@ -16,8 +16,10 @@ from adafed import AdafedError, config_from, optimizer, rule, schedule
 from adafed.client_rules.base import Ask, ClientRule, Draw, Plan, Setting, TellingReply, Tensors
 from adafed.config.sections import CohortSection
 from adafed.rounds.cohort import Sampler
+from adafed.rounds.records import improved
 from adafed.rounds.replies import ACCURACY, LOSS, RUNNING, STEPS, Reply
-from adafed.rounds.round import BAD_STATISTICS, Ruled, ServerHalf, improved
+from adafed.rounds.round import Ruled, ServerHalf
+from adafed.rounds.statistics import BAD_STATISTICS
 from adafed.server.state import Server
 from adafed.server_rules import Facts, Rule
 from adafed.server_rules.guards import Guard, Verdict, resolved

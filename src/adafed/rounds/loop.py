@@ -18,9 +18,9 @@ from adafed.algebra.rows import Updates
 from adafed.client_rules.base import ClientRule, Orders, Plan, TellingReply, Told
 from adafed.config.configuration import Config
 from adafed.rounds.cohort import Cohort, Sampler
-from adafed.rounds.records import Evaluation, RoundRecord, Scores
+from adafed.rounds.records import Evaluation, RoundRecord, Scores, improved
 from adafed.rounds.replies import Reply
-from adafed.rounds.round import DID_NOT_ANSWER, ServerHalf, improved
+from adafed.rounds.round import DID_NOT_ANSWER, ServerHalf
 from adafed.rounds.safe import Trying
 from adafed.server.state import ServerState
 

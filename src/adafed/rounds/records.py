@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from adafed.metrics import Evaluated, Fairness, fairness_of
+import numpy as np
+
+from adafed.metrics import Evaluated, Fairness, fairness_of, improvement
 
 
 class Scores(NamedTuple):
@@ -84,3 +87,16 @@ class RoundRecord:
         if personal is not None:
             found = [one for one in found if one.personal == personal]
         return max(found, key=lambda one: one.personal) if found else None
+
+
+def improved(record: RoundRecord, losses: Mapping[str, float]) -> RoundRecord:
+    """The record with its cohort's training losses after the step, and rho_t from them."""
+    members = tuple(
+        one if one.before is None or one.client not in losses else one._replace(stepped=losses[one.client])
+        for one in record.participants
+    )
+    both = [(one.before, one.stepped) for one in members if one.before is not None and one.stepped is not None]
+    if not both or not np.isfinite(both).all():
+        return replace(record, participants=members)
+    better = improvement([before for before, _ in both], [after for _, after in both])
+    return replace(record, participants=members, rho=better.rho, mean_decrease=better.mean_decrease)

@@ -14,16 +14,16 @@ import numpy as np
 import torch
 
 from adafed.algebra.rows import Updates
-from adafed.algebra.stored import bytes_needed
 from adafed.client_rules.base import Ask, ClientRule, Orders, Plan, Setting, TellingReply, Tensors
 from adafed.config.configuration import Config
 from adafed.errors import AdafedError, NoClientLeft
-from adafed.metrics import improvement
-from adafed.rounds.cohort import Cohort, Sampler, largest_cohort
+from adafed.rounds.cohort import Cohort, Sampler
 from adafed.rounds.plans import Ruled, broadcast, orders, ruled_by, summed, taken
-from adafed.rounds.records import Participant, RoundRecord
+from adafed.rounds.records import Participant, RoundRecord, improved
+from adafed.rounds.remembering import remembering
 from adafed.rounds.replies import ACCURACY, AFTER, LOSS, LOSSES, RUNNING, Reply
 from adafed.rounds.safe import Trying, found_safe, in_words, notes
+from adafed.rounds.statistics import averaged, unusable
 from adafed.server.aggregate import Aggregate, RuleState, aggregate
 from adafed.server.memory import NOBODY, Remember
 from adafed.server.row_files import RowStore
@@ -32,9 +32,7 @@ from adafed.server.state import Server, ServerState
 from adafed.server.steps import SafeStep
 from adafed.server_rules import Rule
 from adafed.server_rules.guards import Guard
-from adafed.server_rules.guards.sizes import counted
 
-BAD_STATISTICS = "BatchNorm statistics hold NaN or infinity"
 DID_NOT_ANSWER = "did not answer"
 
 
@@ -42,17 +40,6 @@ class Concluded(NamedTuple):
     state: ServerState
     record: RoundRecord
     outcome: Aggregate | None
-
-
-def _remembering(config: Config, clients: int, length: int, store: RowStore) -> Remember:
-    """Where "auto" remembers everyone it keeps as many updates as fit the budget, and none if that is just a cohort."""
-    section, cohort = config.memory, largest_cohort(config.cohort, clients)
-    if section.rounds != "auto":
-        return Remember(section.rounds, section.discount, section.most, store)
-    most = section.budget_mb * 2**20 // max(bytes_needed(length, store.storage), 1)
-    if not config.parts.rule.everyone or cohort == clients or most <= cohort:
-        return Remember(0, section.discount, section.most, store)  # for rules that look back by themselves
-    return Remember("all", section.discount, section.most or (most if most < clients else 0), store)
 
 
 RuleAsk = Callable[[ClientRule, Plan, Sequence[int], Mapping[str, torch.Tensor], ServerState], list[TellingReply]]
@@ -92,7 +79,7 @@ class ServerHalf:
             federation=len(ids),
             client_rules=ruled,
             guards=parts.guards,
-            remember=_remembering(config, len(ids), length, store),
+            remember=remembering(config, len(ids), length, store),
             auto=section.rounds == "auto",
             by_loss=config.cohort.sampling in ("loss", "power-of-choice"),
         )
@@ -185,13 +172,11 @@ class ServerHalf:
         """Lines 11-16 of Algorithm 1. `replies` are in the order of the clients; `missing` says who else was asked, and
         why there is no reply. `updates` are the replies' updates, where they lie as one matrix. A safe step is found by
         `trying` it."""
-        state, dropped = self._begun(state, round), {}
-        if len(state.parameters) > state.length:
-            bad = [k for k, reply in enumerate(replies) if not bool(reply.statistics.isfinite().all())]
-            dropped = dict.fromkeys(bad, BAD_STATISTICS)
+        state = self._begun(state, round)
+        dropped = unusable(replies) if len(state.parameters) > state.length else {}
         outcome, skipped = self._aggregated(state, round, replies, dropped, updates) if replies else (None, nobody)
         known, term = summed(self.client_rules, state, replies, updates, outcome)
-        statistics = _averaged(replies, outcome, self.guards)
+        statistics = averaged([replies[k] for k in taken(outcome)], self.guards)
         safe = None
         if self.server.kind == "safe" and outcome is not None:
             assert trying is not None
@@ -353,19 +338,6 @@ class ServerHalf:
         )
 
 
-def improved(record: RoundRecord, losses: Mapping[str, float]) -> RoundRecord:
-    """The record with its cohort's training losses after the step, and rho_t from them."""
-    members = tuple(
-        one if one.before is None or one.client not in losses else one._replace(stepped=losses[one.client])
-        for one in record.participants
-    )
-    both = [(one.before, one.stepped) for one in members if one.before is not None and one.stepped is not None]
-    if not both or not np.isfinite(both).all():
-        return replace(record, participants=members)
-    better = improvement([before for before, _ in both], [after for _, after in both])
-    return replace(record, participants=members, rho=better.rho, mean_decrease=better.mean_decrease)
-
-
 def _among_all(outcome: Aggregate, named: Mapping[str, str], dropped: Mapping[int, str]) -> Aggregate:
     """The outcome of the others with those who were dropped before, at their places among all."""
     if not dropped:
@@ -380,18 +352,6 @@ def _among_all(outcome: Aggregate, named: Mapping[str, str], dropped: Mapping[in
         multipliers[kept] = diagnostics.multipliers
     told = replace(diagnostics, rates=rates, dropped=diagnostics.dropped | dict(named), multipliers=multipliers)
     return replace(outcome, coefficients=coefficients, diagnostics=told)
-
-
-def _averaged(replies: Sequence[Reply], outcome: Aggregate | None, guards: Sequence[Guard] = ()) -> torch.Tensor | None:
-    """BatchNorm's statistics of the clients that were kept, by sample count, as the parameters of FedAvg."""
-    if outcome is None or not len(replies[0].statistics):
-        return None
-    kept = taken(outcome)
-    if not kept:
-        return None
-    weights = np.array(counted([replies[k].samples for k in kept], guards), dtype=np.float64)
-    own = np.stack([replies[k].statistics.numpy() for k in kept])
-    return torch.from_numpy((weights / weights.sum()) @ own).to(replies[0].statistics.dtype)
 
 
 def _asking(ask: RuleAsk, rule: ClientRule, plan: Plan, state: ServerState) -> Ask:

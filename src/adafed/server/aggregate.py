@@ -6,7 +6,7 @@ Everything a client can send wrong is screened before it reaches a rule or the m
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from numbers import Integral, Real
 from typing import Any, Literal
@@ -22,15 +22,13 @@ from adafed.algebra.stored import StoredRow
 from adafed.algebra.weighted_sum import finite_sum_and_norm
 from adafed.errors import AdafedError, NoClientLeft
 from adafed.server.everyone import Everyone, next_memory
+from adafed.server.given import MADE_HERE, Values, ids_of, numbers_of, require, single
 from adafed.server.memory import NOBODY, Memory, Remember
 from adafed.server.remaining import Remaining, learns
 from adafed.server.saved import alike, ours
-from adafed.server_rules.base import EVER, MOST_CLIENTS, Answer, Facts, Need, Numbers, Rule, Vector
+from adafed.server_rules.base import EVER, Answer, Facts, Numbers, Rule, Vector
 from adafed.server_rules.guards import Chain, Guard, Step, resolved
 from adafed.server_rules.guards.screening import Negligible, UsableFacts
-
-MADE_HERE = frozenset({"gram", "norms"})  # facts that nobody tells
-Values = Sequence[float | None] | np.ndarray[Any, Any] | torch.Tensor
 
 
 @dataclass(frozen=True)
@@ -179,19 +177,19 @@ def aggregate(
     if not joining:
         rows = rows.with_stored(state.known.whole)
     facts = Facts(
-        clients=_ids(clients, count),
+        clients=ids_of(clients, count),
         round=int(round),
-        losses=_numbers("losses", losses, count),
-        sizes=_numbers("sizes", sizes, count),
-        accuracies=_numbers("accuracies", accuracies, count),
-        local_lr=_single("local_lr", local_lr, Real),
-        federation=_single("federation", federation, Integral),
+        losses=numbers_of("losses", losses, count),
+        sizes=numbers_of("sizes", sizes, count),
+        accuracies=numbers_of("accuracies", accuracies, count),
+        local_lr=single("local_lr", local_lr, Real),
+        federation=single("federation", federation, Integral),
         memory=() if joining else state.memory,
     )
-    _require(f"rule {rule.name}", rule.needs, facts)
+    require(f"rule {rule.name}", rule.needs, facts)
     if not chain.needs <= MADE_HERE:
         for guard in chain:
-            _require(f"guard {guard.name}", guard.needs, facts)
+            require(f"guard {guard.name}", guard.needs, facts)
     with one_blas_thread():  # K x K is too small for more, and a busy machine makes them wait for each other
         return _aggregated(rule, rows, facts, state, chain, remember)
 
@@ -304,13 +302,6 @@ def _shares(weights: Vector, rates: Vector) -> Vector:
     return parts / total if 0.0 < total < np.inf else np.zeros(len(rates))
 
 
-def _require(who: str, needs: frozenset[Need], facts: Facts) -> None:
-    for need in sorted(needs - MADE_HERE):
-        if getattr(facts, need) is None:
-            shape = "the clients' learning rate" if need == "local_lr" else "one number for each client"
-            raise AdafedError(f"{who} needs {need}; pass {need}=, {shape}")
-
-
 def _check_state(rule: Rule, round: int, state: RuleState, remember: Remember) -> None:
     if not isinstance(round, Integral) or isinstance(round, bool) or not 1 <= round <= EVER:
         raise AdafedError(f"round is {round!r}; rounds count from 1")
@@ -338,49 +329,3 @@ def _check_state(rule: Rule, round: int, state: RuleState, remember: Remember) -
     made = {len(row) for row in state.known.sketches} or ({0} if len(state.known) else {sketch})
     if made != {sketch}:
         raise AdafedError(f"memory.sketch is {sketch} and the state was made with {made.pop()}; keep it as it was")
-
-
-def _ids(clients: Sequence[object] | None, count: int) -> tuple[str, ...]:
-    try:
-        ids = tuple(str(client) for client in (range(count) if clients is None else clients))
-    except Exception as error:  # whatever an object of the caller's says when it is to be written as text
-        raise AdafedError(f"clients is a {type(clients).__name__} ({error}); give a list of ids") from None
-    if len(ids) != count:
-        raise AdafedError(f"clients has {len(ids)} ids for {count} updates; give one for each")
-    if len(set(ids)) < count:
-        twice = next(client for client in ids if ids.count(client) > 1)
-        raise AdafedError(f"client {twice} is there more than once; the ids of a round must differ")
-    return ids
-
-
-def _numbers(name: str, values: Values | None, count: int) -> Vector | None:
-    if values is None:
-        return None
-    try:
-        if isinstance(values, torch.Tensor | np.ndarray):
-            values = values.tolist()
-        if isinstance(values, str | bytes | Mapping | Set):
-            raise TypeError
-        if all(type(value) is float for value in values):  # the usual case, and a hundred clients' worth of calls
-            numbers = np.array(values, dtype=np.float64)
-        else:
-            numbers = np.array([np.nan if value is None else _number(value) for value in values], dtype=np.float64)
-    except (TypeError, ValueError, OverflowError, RuntimeError):  # the last: a tensor without numbers
-        raise AdafedError(f"{name} is {values!r}; give a list with one number for each client") from None
-    if len(numbers) != count:
-        raise AdafedError(f"{name} has {len(numbers)} values for {count} updates; give one for each")
-    return numbers
-
-
-def _single(name: str, value: Any, kind: type[Real | Integral]) -> Any:
-    if isinstance(value, torch.Tensor) and value.ndim == 0 and value.layout == torch.strided and not value.is_meta:
-        value = value.item()
-    if value is None or (isinstance(value, kind) and not isinstance(value, bool)):
-        if kind is Integral and isinstance(value, Integral) and int(value) > MOST_CLIENTS:
-            raise AdafedError(f"{name} is {value}; it must be at most {MOST_CLIENTS}")
-        return value
-    raise AdafedError(f"{name} is {value!r}; it must be {'a number' if kind is Real else 'a whole number'}, or None")
-
-
-def _number(value: Any) -> float:
-    return float(value.detach() if isinstance(value, torch.Tensor) else value)  # a loss may come with its graph

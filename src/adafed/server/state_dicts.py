@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from adafed.errors import AdafedError
-from adafed.server.aggregate import Aggregate, Values, aggregate
+from adafed.server.aggregate import Aggregate, aggregate
+from adafed.server.given import Values
 from adafed.server_rules.base import Rule
 from adafed.server_rules.guards import Guard, resolved
 from adafed.server_rules.guards.sizes import counted

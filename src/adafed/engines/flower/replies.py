@@ -18,7 +18,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from adafed.client_rules.base import Told
 from adafed.engines.flower.arrays import Arrays, numbers_in
 from adafed.rounds.replies import Reply
-from adafed.rounds.round import BAD_STATISTICS
+from adafed.rounds.statistics import BAD_STATISTICS
 
 SAMPLES, CLIENT = "num-examples", "client-id"
 
