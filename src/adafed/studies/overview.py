@@ -91,7 +91,7 @@ def spoken(method: str, run: KeptRun) -> str:
     nobody is called so.
     """
     found = re.fullmatch(r"adafed(?:\((.*)\))?", method)
-    if method == DEFAULT or (found is not None and not found[1]):
+    if method in (DEFAULT, f"{DEFAULT}, memory") or (found is not None and not found[1]):
         if run.settings.get("rule") != _options_today():
             return FORMER
         return DEFAULT if run.settings.get("memory", 0) != 0 else ALONE
