@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adafed.data.partition import (
+    PARTITIONS,
     dirichlet,
     iid,
     left_out,
     names,
     natural,
-    options,
     partition,
     pathological,
     proportional,
@@ -177,7 +177,7 @@ def test_proportional_shares(total: int, weights: list[int]) -> None:
 
 def test_the_table_of_partitioners() -> None:
     assert names() == ("bernoulli", "dirichlet", "iid", "natural", "pathological", "shards")
-    assert options("dirichlet") == ("clients", "beta", "minimum")
+    assert tuple(PARTITIONS.options("dirichlet")) == ("clients", "beta", "minimum")
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ ditto = { lambda = 0.1 }
 [profiles.laptop]          a named set of changes, chosen with --profile; a method that is new here is added
 rounds = 50
 
-[profiles.tuned]           a profile may begin from another
+[profiles.tuned]           a profile may begin from another, and keep some `rows`
 from = "laptop"
 methods.Ditto.ditto = { lambda = 1.0 }
 
@@ -158,6 +158,8 @@ def _changes(
     for one in lineage(name, profile, profiles):
         chosen = {key: value for key, value in profiles[one].items() if key != "from"}
         within = _tables(chosen.pop("variants", {}), f"profiles.{one}.variants")
+        if variant is not None:
+            chosen.pop("rows", None)  # those of the experiment itself; a variant has named its own
         found.append(chosen)
         if variant is not None and variant in within:
             found.append(dict(_tables(within[variant], f"profiles.{one}.variants.{variant}")))
