@@ -54,6 +54,20 @@ def test_a_run_from_before_there_was_a_memory_has_none(tmp_path: Any) -> None:
     assert load_kept(tmp_path).memory.rounds == "auto"
 
 
+def test_auto_asks_for_what_is_still_true_and_nobody_else_does(tmp_path: Any) -> None:
+    def truth(**section: Any) -> float:
+        return ServerHalf.of(config_from({"cohort": {"count": 3}, "memory": section}), TEN, length=9).remember.truth
+
+    assert truth() == 0.5
+    assert truth(truth=0.8) == 0.8
+    assert truth(rounds="all") == truth(rounds=3) == truth(truth=0.0) == 0.0
+    assert truth(rounds="all", truth=0.5) == 0.5
+    (tmp_path / "config.toml").write_text('rounds = 3\n[memory]\nrounds = "auto"\n')  # from before it did
+    assert load_kept(tmp_path).memory.truth == 0.0
+    (tmp_path / "config.toml").write_text('rounds = 3\n[memory]\nrounds = "all"\n')
+    assert load_kept(tmp_path).memory.truth == "auto"
+
+
 def test_a_rule_that_looks_back_by_itself_keeps_its_updates_where_the_run_does() -> None:
     store = RowStore("bfloat16")
     config = config_from({"cohort": {"count": 3}, "rule": "fedvarp", "memory": {"storage": "bfloat16"}})

@@ -44,7 +44,10 @@ def load_kept(folder: Path) -> Config:
     """The configuration of a run directory. What did not exist when it was written was off."""
     file = folder / "config.toml"
     off = {"name": file.stem, "memory": {"rounds": 0}, "guards": {"use": []}}
-    return config_from(merged(off, read_toml(file, file)))
+    content = merged(off, read_toml(file, file))
+    if isinstance(content["memory"], dict) and content["memory"].get("rounds") == "auto":
+        content = merged({"memory": {"truth": 0.0}}, content)
+    return config_from(content)
 
 
 def read_toml(path: str | Path, file: Path) -> dict[str, Any]:

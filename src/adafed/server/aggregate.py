@@ -7,7 +7,7 @@ Everything a client can send wrong is screened before it reaches a rule or the m
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from numbers import Integral, Real
 from typing import Any, Literal
 
@@ -25,6 +25,7 @@ from adafed.server.everyone import Everyone, next_memory
 from adafed.server.given import MADE_HERE, Values, ids_of, numbers_of, require, single
 from adafed.server.memory import NOBODY, Memory, Remember
 from adafed.server.remaining import Remaining, learns
+from adafed.server.returning import Truth, truth
 from adafed.server.saved import alike, ours
 from adafed.server_rules.base import EVER, Answer, Facts, Numbers, Rule, Vector
 from adafed.server_rules.guards import Chain, Guard, Step, resolved
@@ -208,29 +209,30 @@ def _aggregated(rule: Rule, rows: Rows, facts: Facts, state: RuleState, guards: 
     left = left.guarded(guards, rule.needs, state.guards)
     if left.multipliers is not None or left.mixing is not None:
         left = left.screened(Negligible(), rule.needs)
-    everyone = None
+    everyone, judged = None, Truth(state.known.returned, True)
     if still:  # nobody moved: there is no direction, and nothing to learn for the rule's state
         answer = Answer(np.zeros(len(left.remembered)), state.numbers, {"stationary": "every update is zero"})
     elif left.kept and _joining(rule, remember):
-        everyone, answer = _with_everyone(rule, rows, state, left, remember)
+        judged = truth(left, rows, state.known, remember)
+        everyone, answer = _with_everyone(rule, rows, state, left, remember, hidden=not judged.enough)
     elif left.kept:
         answer = rule.answer(left.facts_for(rule), state.numbers)
     else:
         told = "; ".join(f"client {facts.clients[k]}: {reason}" for k, reason in left.dropped.items())
         raise NoClientLeft(f"no client is left to aggregate: {told}")
-    return _outcome(rule, rows, facts, state, left, answer, guards, everyone, remember)
+    return _outcome(rule, rows, facts, state, left, answer, guards, everyone, remember, judged)
 
 
 def _with_everyone(
-    rule: Rule, rows: Rows, state: RuleState, left: Remaining, remember: Remember
+    rule: Rule, rows: Rows, state: RuleState, left: Remaining, remember: Remember, *, hidden: bool
 ) -> tuple[Everyone, Answer]:
     """The answer for the cohort and those that are remembered; the products again in float64 where too much cancels."""
-    everyone = Everyone.of(left, rows, state.known, rule, remember)
+    everyone = Everyone.of(left, rows, state.known, rule, remember, hidden=hidden)
     if not len(everyone.older):  # nobody else is known: all is as without a memory, to the bit
         return everyone, rule.answer(left.facts_for(rule), state.numbers)
     answer = rule.answer(everyone.facts, state.numbers)
     if not everyone.trusted(left.of_sent(answer.coefficients)):
-        everyone = Everyone.of(left, rows, state.known, rule, remember, precise=True)
+        everyone = Everyone.of(left, rows, state.known, rule, remember, hidden=hidden, precise=True)
         answer = rule.answer(everyone.facts, state.numbers)
     return everyone, answer
 
@@ -245,6 +247,7 @@ def _outcome(
     guards: Chain,
     everyone: Everyone | None,
     remember: Remember,
+    judged: Truth,
 ) -> Aggregate:
     """The coefficients are made those of the updates as they were sent, so a guard takes no pass of its own."""
     count, kept, weights = facts.count, left.kept, left.of_sent(answer.coefficients)
@@ -283,15 +286,25 @@ def _outcome(
         negative=int((coefficients < 0).sum()),
         condition=left.condition,
         dropped={facts.clients[k]: reason for k, reason in sorted(left.dropped.items())},
-        notes=answer.notes | (everyone.told(weights) if everyone is not None and len(everyone.older) else {}),
+        notes=answer.notes | _told(everyone, weights, judged),
         bounded={facts.clients[k]: reason for k, reason in sorted(left.bounded.items())},
         multipliers=multipliers,
         warned={facts.clients[k]: reason for k, reason in sorted(left.warned.items())},
     )
     horizon = max(rule.remembers, remember.horizon)
     known = next_memory(state.known, everyone, left, rows, answer, remember, horizon) if horizon else NOBODY
+    if judged.came_back.clients and horizon:
+        known = replace(known, returned=judged.came_back)
     older = {} if everyone is None else dict(zip(everyone.older.clients, weights[len(kept) :].tolist(), strict=True))
     return Aggregate(coefficients, direction, diagnostics, RuleState(answer.state, known, left.states), older)
+
+
+def _told(everyone: Everyone | None, weights: Vector, judged: Truth) -> dict[str, Any]:
+    """Of the memory: who is shown, and which share of what is remembered is still true, where that is asked for."""
+    told = everyone.told(weights) if everyone is not None and len(everyone.older) else {}
+    if judged.share is not None:
+        told = {"memory": {"clients": 0} | told.get("memory", {}) | {"true": round(judged.share, 4)}}
+    return told
 
 
 def _shares(weights: Vector, rates: Vector) -> Vector:

@@ -29,7 +29,8 @@ class Everyone:
     """`facts` are the rule's; `older` the remembered rows behind the fresh ones; `matrix` is that of all the rows as
     they were sent. Where storing loses something, `stored` are the fresh rows as they will be read, and `products` are
     those of them with each other and with the older: all made while the older are read anyway. Where sketches are kept
-    the matrix is of those, `sketches` are the fresh ones, and older rows may be None."""
+    the matrix is of those, `sketches` are the fresh ones, and older rows may be None. Where they are not true enough to
+    be shown, those that are remembered are `hidden`."""
 
     facts: Facts
     older: Memory
@@ -38,13 +39,22 @@ class Everyone:
     stored: list[Row] = field(default_factory=list)
     products: tuple[Matrix, Matrix] | None = None
     sketches: Array | None = None
+    hidden: bool = False
 
     @classmethod
     def of(
-        cls, left: Remaining, rows: Rows, known: Memory, rule: Rule, remember: Remember, *, precise: bool = False
+        cls,
+        left: Remaining,
+        rows: Rows,
+        known: Memory,
+        rule: Rule,
+        remember: Remember,
+        *,
+        hidden: bool = False,
+        precise: bool = False,
     ) -> Everyone:
         facts = left.facts_for(rule)
-        members, further = _chosen(facts, known, rule, remember)
+        members, further = _chosen(facts, known, rule, 0 if hidden else remember.horizon)
         older = known.some([*members, *further])
         ages = np.append(np.zeros(facts.count), [facts.round - known.rounds[i] for i in members])
         factors = remember.discount**ages
@@ -83,7 +93,7 @@ class Everyone:
             ages=ages,
             last=np.array([coefficients.get(client, 0.0) for client in clients]),
         )
-        return cls(told, older, matrix, precise, stored, again, sketches)
+        return cls(told, older, matrix, precise, stored, again, sketches, hidden)
 
     def trusted(self, weights: Vector) -> bool:
         """Whether float32 products are exact enough for these coefficients of the updates as they were sent."""
@@ -132,7 +142,9 @@ def next_memory(
         return known.some([i for i, round_ in enumerate(known.rounds) if round_ > left.facts.round - horizon])
     facts, fresh = left.facts, len(left.kept)
     older, matrix = known, None
-    if everyone is not None:
+    if everyone is not None and everyone.hidden:  # they had no say, and no products were made
+        older = replace(known, coefficients=np.zeros(len(known)))
+    elif everyone is not None:
         older, matrix = everyone.older, everyone.matrix
         older = replace(older, coefficients=answer.coefficients[fresh:])
         if matrix is not None:
@@ -191,8 +203,8 @@ def _some_whole(older: Memory, stays: list[int], most: int) -> Memory:
     return replace(older, rows=tuple(row if i in whole else None for i, row in enumerate(older.rows)))
 
 
-def _chosen(facts: Facts, known: Memory, rule: Rule, remember: Remember) -> tuple[list[int], list[int]]:
-    """The places of the remembered members, and of the further rows that the rule looks back on."""
+def _chosen(facts: Facts, known: Memory, rule: Rule, horizon: int) -> tuple[list[int], list[int]]:
+    """The places of the remembered members, up to that age, and of the further rows that the rule looks back on."""
     here = set(facts.clients)
     members, further = [], []
     usable = np.ones(len(known), bool)
@@ -203,7 +215,7 @@ def _chosen(facts: Facts, known: Memory, rule: Rule, remember: Remember) -> tupl
         age = facts.round - round_
         if client in here:
             further += [i] if rule.previous else []
-        elif usable[i] and age <= remember.horizon:
+        elif usable[i] and age <= horizon:
             members.append(i)
         elif age <= rule.remembers:
             further.append(i)

@@ -34,6 +34,8 @@ class Remember:
     rounds    the age up to which a remembered update is shown to the rule beside the cohort's; 0: none, "all": any.
     discount  what a told loss and a sample count are multiplied by for every round of their age.
     most      updates that are remembered at most; the oldest go first. 0: no limit.
+    truth     the share of a remembered update that must still be true, by those of clients that come back (see
+              `returning`); while it is less, nobody is shown who is not here. 0: whatever it is.
     store     where they lie. If it keeps sketches too, everyone within `rounds` is remembered, by a sketch, and `most`
               is how many updates are kept whole: the newest.
     """
@@ -41,6 +43,7 @@ class Remember:
     rounds: int | Literal["all"] = 0
     discount: float = 1.0
     most: int = 0
+    truth: float = 0.0
     store: RowStore = field(default_factory=RowStore, compare=False)
 
     def __post_init__(self) -> None:
@@ -49,6 +52,8 @@ class Remember:
             raise AdafedError(f'memory.rounds is {self.rounds!r}; it must be a number of rounds, or "all"')
         if not isinstance(self.discount, int | float) or not 0.0 < self.discount <= 1.0:
             raise AdafedError(f"memory.discount is {self.discount!r}; it must be above 0 and at most 1")
+        if not isinstance(self.truth, int | float) or not 0.0 <= self.truth <= 1.0:
+            raise AdafedError(f"memory.truth is {self.truth!r}; it must be a share, from 0 to 1")
         one_of("memory.storage", self.store.storage, STORAGES)
         if self.store.sketch and not self.most:
             raise AdafedError(f"memory.sketch is {self.store.sketch} and memory.most is 0; say how many are kept whole")
@@ -56,6 +61,14 @@ class Remember:
     @property
     def horizon(self) -> int:
         return EVER if self.rounds == "all" else self.rounds
+
+
+@dataclass(frozen=True)
+class Returned:
+    """Clients that came back, and the sum of what was still true of their remembered updates; the latest count most."""
+
+    true: float = 0.0
+    clients: float = 0.0
 
 
 def _none() -> Vector:
@@ -79,6 +92,7 @@ class Memory:
     gram: Matrix | None = None
     sketches: tuple[Row, ...] = ()
     precise: bool = False  # whether every product of the matrix was made in float64
+    returned: Returned = Returned()
 
     @classmethod
     def of(cls, names: Sequence[tuple[str, int]], rows: Sequence[Row | None] | torch.Tensor | None) -> Memory:
@@ -188,6 +202,8 @@ class Memory:
         numbers["memory"] = self.names
         if self.precise:
             numbers["precise"] = True
+        if self.returned.clients:
+            numbers["returned"] = [self.returned.true, self.returned.clients]
         return tensors, numbers
 
     @classmethod
@@ -202,8 +218,9 @@ class Memory:
         if len(set(names)) < len(names):
             raise DamagedState("it names an update twice")
         check_told(tensors, len(names))
+        returned = _returned(numbers.get("returned", [0.0, 0.0]))
         if not names:
-            return NOBODY
+            return replace(NOBODY, returned=returned) if returned.clients else NOBODY
         memory = cls.of(names, _unpacked(len(names), tensors, "memory", numbers, "", length, store))
         if sketch:
             kept = store.sketches if store is not None else None
@@ -215,7 +232,14 @@ class Memory:
             memory = memory.telling(*tensors["memory.told"].numpy())
         if "memory.gram" in tensors:
             memory = replace(memory, gram=tensors["memory.gram"].numpy(), precise=bool(numbers.get("precise", False)))
-        return memory
+        return replace(memory, returned=returned)
+
+
+def _returned(numbers: Any) -> Returned:
+    pair = numbers if isinstance(numbers, list) and all(type(one) in (int, float) for one in numbers) else []
+    if len(pair) != 2 or not 0.0 <= pair[0] <= pair[1] <= EVER:
+        raise DamagedState("it does not say which share of its updates was still true")
+    return Returned(float(pair[0]), float(pair[1]))
 
 
 def _packed(rows: Sequence[Row | None], name: str, prefix: str) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
