@@ -43,10 +43,11 @@ def test_rounds_that_changed_nothing_and_notes_in_words_are_told(tmp_path: Path)
 
 def test_warnings_of_guards_and_fallbacks_are_told(tmp_path: Path) -> None:
     notes = {2: {"warned": {"a": "holds 90 % of the step"}}, 3: {"warned": {"a": "holds 80 % of the step"}},
-             4: {"fallback": "the simplex point"}}  # fmt: skip
+             4: {"fallback": "the simplex point"}, 5: {"hidden": "too little is true"}}  # fmt: skip
     text = told(made_up_run(tmp_path / "run", notes=notes))
     assert "guards warned 2 times, in 2 of 10 rounds: holds … % of the step" in text
     assert "in 1 of 10 rounds the rule fell back: the simplex point" in text
+    assert "in 1 of 10 rounds the rule saw the cohort alone: too little is true" in text
 
 
 def test_other_data_at_the_same_seed_is_told(tmp_path: Path) -> None:

@@ -78,6 +78,7 @@ def test_what_has_not_is_hidden_and_the_round_is_as_without_a_memory(rule: str) 
         tau = {str(client) for client in calls[k - 1]["clients"]} if rule == "fedfv" else set()  # it looks back itself
         assert set(found[k].remembered) <= tau
         assert torch.allclose(found[k].direction, without[k].direction, atol=1e-6)
+        assert "still true" in found[k].diagnostics.notes["hidden"]
         if rule != "fedfv":
             assert torch.equal(found[k].direction, without[k].direction)
     known = found[-1].state.known

@@ -15,6 +15,7 @@ OFTEN = 0.1  # of the rounds
 SWING = 2.0  # points of standard deviation between late evaluations, over what a trend explains
 FEW_SEEDS = 3
 FEW_SAMPLES = 20
+IN_SOME_ROUNDS = {"fallback": "the rule fell back", "hidden": "the rule saw the cohort alone"}
 NAMED = 3  # runs, where more have the same to tell
 
 
@@ -109,10 +110,11 @@ def _of(run: Run) -> list[tuple[str, bool]]:
             len({number for event in warned for number in event.rounds}),
         )
         found.append((f"guards warned {times} times, in {rounds} of {run.done} rounds: {warned[0].why}", False))
-    fallen = sum(event.times for event in run.events if event.what == "fallback")
-    if fallen:
-        why = next(event.why for event in run.events if event.what == "fallback")
-        found.append((f"in {fallen} of {run.done} rounds the rule fell back: {why}", False))
+    for what, said in IN_SOME_ROUNDS.items():
+        times = sum(event.times for event in run.events if event.what == what)
+        if times:
+            why = next(event.why for event in run.events if event.what == what)
+            found.append((f"in {times} of {run.done} rounds {said}: {why}", False))
     skipped = sum(event.times for event in run.events if event.what == "skipped")
     if skipped:
         found.append((f"{skipped} of {run.done} rounds changed nothing", skipped > OFTEN * run.done))

@@ -50,7 +50,7 @@ class Rounds:
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened in some rounds: `what` is dropped, bounded, warned, skipped or fallback."""
+    """Something that happened in some rounds: `what` is dropped, bounded, warned, skipped, fallback, hidden."""
 
     what: str
     why: str

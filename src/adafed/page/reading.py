@@ -24,7 +24,7 @@ from adafed.server_rules.base import client_key
 SERIES = ("rho", "mean_decrease", "norm", "mean_norm", "condition", "negative")
 NUMBER = re.compile(r"(?<!\S)[-+]?\d[\d.]*(?:e[-+]?\d+)?(?=[,;:]?(?:\s|$))")
 NOTED = ("bounded", "warned")  # the round's notes with what guards did and saw, by client
-FALLBACK = "fallback"  # and with why a rule did not what it usually does
+IN_WORDS = ("fallback", "hidden")  # why a rule did not what it usually does; why remembered updates were not shown
 
 
 def is_run(folder: Path) -> bool:
@@ -204,8 +204,9 @@ def _happened(rows: Sequence[Mapping[str, Any]], dropped: Sequence[tuple[int, st
             told = notes.get(what)
             for client, why in told.items() if isinstance(told, dict) else ():
                 found.append((what, _without_numbers(str(why)), row["round"], str(client)))
-        if isinstance(notes.get(FALLBACK), str):
-            found.append((FALLBACK, _without_numbers(notes[FALLBACK]), row["round"], ""))
+        for what in IN_WORDS:
+            if isinstance(notes.get(what), str):
+                found.append((what, _without_numbers(notes[what]), row["round"], ""))
         if row["skipped"]:
             found.append(("skipped", _without_numbers(str(row["skipped"])), row["round"], ""))
     return found

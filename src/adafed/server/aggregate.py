@@ -304,6 +304,8 @@ def _told(everyone: Everyone | None, weights: Vector, judged: Truth) -> dict[str
     told = everyone.told(weights) if everyone is not None and len(everyone.older) else {}
     if judged.share is not None:
         told = {"memory": {"clients": 0} | told.get("memory", {}) | {"true": round(judged.share, 4)}}
+        if not judged.enough:
+            told["hidden"] = "too little of the remembered updates is still true"
     return told
 
 
