@@ -204,9 +204,8 @@ def _happened(rows: Sequence[Mapping[str, Any]], dropped: Sequence[tuple[int, st
             told = notes.get(what)
             for client, why in told.items() if isinstance(told, dict) else ():
                 found.append((what, _without_numbers(str(why)), row["round"], str(client)))
-        for what in IN_WORDS:
-            if isinstance(notes.get(what), str):
-                found.append((what, _without_numbers(notes[what]), row["round"], ""))
+        words = [(what, notes.get(what)) for what in IN_WORDS]
+        found += [(what, _without_numbers(why), row["round"], "") for what, why in words if isinstance(why, str)]
         if row["skipped"]:
             found.append(("skipped", _without_numbers(str(row["skipped"])), row["round"], ""))
     return found
