@@ -163,6 +163,14 @@ def test_a_damaged_count_is_told(returned: Any) -> None:
         Memory.unpacked(tensors, numbers | {"returned": returned}, LENGTH, None)
 
 
+def test_auto_is_everyone_as_long_as_that_stays_true_for_rules_that_are_best_with_everyone() -> None:
+    calls = rounds(12, faithful=0.6)
+    for rule, same in (("adafed", Remember("all", truth=0.5)), ("fedavg", 0)):
+        for one, other in zip(trained(rule, calls, "auto"), trained(rule, calls, same), strict=True):
+            assert torch.equal(one.direction, other.direction)
+            assert one.diagnostics.notes == other.diagnostics.notes
+
+
 @pytest.mark.parametrize("truth", [-0.1, 1.5, "half"])
 def test_a_wrong_truth_is_told(truth: Any) -> None:
     with pytest.raises(AdafedError, match=r"memory.truth is .*; it must be a share, from 0 to 1"):

@@ -55,8 +55,10 @@ def test_only_a_run_with_todays_options_is_called_the_default() -> None:
     assert overview.spoken("adafed", told) == overview.spoken("AdaFed (default)", told) == "AdaFed (default, no memory)"
     told = run("adafed", 0, 1.0, settings=TODAY | {"memory": "auto"})
     assert overview.spoken("adafed", told) == overview.spoken("AdaFed (default)", told) == "AdaFed (default)"
-    told = run("AdaFed (default), memory", 0, 1.0, settings=TODAY | {"memory": "all"})
-    assert overview.spoken("AdaFed (default), memory", told) == "AdaFed (default)"  # beside the same without one
+    assert overview.spoken("AdaFed (default), auto", told) == "AdaFed (default)"  # beside the same without one
+    for memory in ("all", 7):
+        told = run("AdaFed (default), memory", 0, 1.0, settings=TODAY | {"memory": memory})
+        assert overview.spoken("AdaFed (default), memory", told) == "AdaFed (default), memory"
     before = run("adafed", 0, 1.0, settings={"rule": {**TODAY["rule"], "gamma": 77.0}})
     assert overview.spoken("AdaFed (default)", before) == "AdaFed (a former default)"
     assert overview.spoken("adafed(gamma=3.0, hull=simplex)", before) == "AdaFed, gamma 3, hull simplex"

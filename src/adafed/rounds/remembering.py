@@ -5,10 +5,8 @@ from __future__ import annotations
 from adafed.algebra.stored import bytes_needed
 from adafed.config.configuration import Config
 from adafed.rounds.cohort import largest_cohort
-from adafed.server.memory import Remember
+from adafed.server.memory import BETTER_THAN_NOTHING, Remember
 from adafed.server.row_files import RowStore
-
-BETTER_THAN_NOTHING = 0.5  # see `adafed.server.returning`
 
 
 def remembering(config: Config, clients: int, length: int, store: RowStore) -> Remember:

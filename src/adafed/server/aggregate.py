@@ -125,7 +125,7 @@ def aggregate(
     federation: int | None = None,
     state: RuleState | None = None,
     guards: Sequence[Guard | str] | str = (),
-    memory: int | Literal["all"] | Remember = 0,
+    memory: int | Literal["all", "auto"] | Remember = 0,
 ) -> Aggregate:
     """Aggregate the updates g_k = theta - theta_k of K clients by `rule`.
 
@@ -147,7 +147,7 @@ def aggregate(
         guards: They act on the clients that are left, in their order, before the rule; "default" stands for the default
             ones.
         memory: So many rounds, or "all": the rule is shown the last update of every client heard within them beside
-            those given here.
+            those given here. "auto": under AdaFed all, as long as that stays true, and nobody under other rules.
 
     Returns:
         The direction, the coefficients, diagnostics and the next state.
@@ -169,7 +169,7 @@ def aggregate(
     if not isinstance(rule, Rule):
         raise AdafedError(f"rule is {rule!r}; give a rule, as adafed.rule('adafed') makes one")
     chain = resolved(guards)
-    remember = memory if isinstance(memory, Remember) else Remember(memory)
+    remember = Remember.asked_for(memory, rule)
     state = RuleState(rule.initial_state()) if state is None else state
     _check_state(rule, round, state, remember)
     rows = Rows(updates)

@@ -21,9 +21,10 @@ from adafed.errors import AdafedError
 from adafed.registry import one_of
 from adafed.server.row_files import PlacedRow, RowStore
 from adafed.server.saved import DamagedState, check_rows, check_told
-from adafed.server_rules.base import EVER, Matrix, Vector
+from adafed.server_rules.base import EVER, Matrix, Rule, Vector
 
 Row = torch.Tensor | StoredRow
+BETTER_THAN_NOTHING = 0.5  # the share of an update that must still be true, see `adafed.server.returning`
 SKETCHED = -2  # in place of a row's place: of that update only the sketch is kept
 
 
@@ -49,7 +50,7 @@ class Remember:
     def __post_init__(self) -> None:
         every = isinstance(self.rounds, str) and self.rounds == "all"
         if not every and not (type(self.rounds) is int and self.rounds >= 0):
-            raise AdafedError(f'memory.rounds is {self.rounds!r}; it must be a number of rounds, or "all"')
+            raise AdafedError(f'memory.rounds is {self.rounds!r}; it must be a number of rounds, "all" or "auto"')
         if not isinstance(self.discount, int | float) or not 0.0 < self.discount <= 1.0:
             raise AdafedError(f"memory.discount is {self.discount!r}; it must be above 0 and at most 1")
         if not isinstance(self.truth, int | float) or not 0.0 <= self.truth <= 1.0:
@@ -57,6 +58,15 @@ class Remember:
         one_of("memory.storage", self.store.storage, STORAGES)
         if self.store.sketch and not self.most:
             raise AdafedError(f"memory.sketch is {self.store.sketch} and memory.most is 0; say how many are kept whole")
+
+    @classmethod
+    def asked_for(cls, memory: int | Literal["all", "auto"] | Remember, rule: Rule) -> Remember:
+        """Where it is "auto": everyone as long as that stays true, and nobody under a rule that is not best with all."""
+        if isinstance(memory, Remember):
+            return memory
+        if isinstance(memory, str) and memory == "auto":
+            return cls("all", truth=BETTER_THAN_NOTHING) if rule.everyone else cls(0)
+        return cls(memory)
 
     @property
     def horizon(self) -> int:

@@ -21,7 +21,7 @@ from adafed.server_rules import rule
 from adafed.studies.results import Difference, Kept, KeptRun, difference, load
 
 BASE, DEFAULT, FORMER = "FedAvg", "AdaFed (default)", "AdaFed (a former default)"
-ALONE = "AdaFed (default, no memory)"
+ALONE, ALL = "AdaFed (default, no memory)", "AdaFed (default), memory"
 MEASURES = ("mean", "worst_10", "excess")  # of a cell, from top to bottom
 FAIREST = "worst_10"
 SHOWN = ("worst_10", "mean")  # of the figure
@@ -87,14 +87,14 @@ def personalised(runs: dict[int, KeptRun]) -> bool:
 def spoken(method: str, run: KeptRun) -> str:
     """A rule named on the command line as the tables name it: adafed(gamma=3.0) is "AdaFed, gamma 3".
 
-    The default has changed before: only a run that was told today's options is called by it, and one that remembered
-    nobody is called so.
+    The default has changed before: only a run that was told today's options is called by it. One that remembered nobody
+    is called so, and so is one that remembered all, whether or not that stayed true.
     """
     found = re.fullmatch(r"adafed(?:\((.*)\))?", method)
-    if method in (DEFAULT, f"{DEFAULT}, memory") or (found is not None and not found[1]):
+    if method in (DEFAULT, f"{DEFAULT}, memory", f"{DEFAULT}, auto") or (found is not None and not found[1]):
         if run.settings.get("rule") != _options_today():
             return FORMER
-        return DEFAULT if run.settings.get("memory", 0) != 0 else ALONE
+        return {0: ALONE, "auto": DEFAULT}.get(run.settings.get("memory", 0), ALL)
     if found is None:
         return method
     options = [option.split("=") for option in found[1].split(", ")]

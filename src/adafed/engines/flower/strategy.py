@@ -67,7 +67,8 @@ class FairStrategy(Strategy):
         statistics: Names of arrays that are averaged beside the rule; None: BatchNorm's running mean and variance.
         evaluate_every: So many rounds; 0 is one evaluation after the last round, -1 none.
         memory: The number of rounds, or "all", for which the rule is shown the last updates of clients that were not
-            asked; a `Remember` says more.
+            asked; "auto": under AdaFed all, as long as that stays true, and nobody under other rules. A `Remember` says
+            more.
         checkpoint: A folder; the server's state is saved there after every round, and `start` goes on from it.
         guards: What bounds clients that lie (`adafed list guards`): "default", or a list; () for none. Without a word
             there is a wide bound against accidents alone.
@@ -93,7 +94,7 @@ class FairStrategy(Strategy):
         max_samples: int | None = None,
         statistics: Collection[str] | None = None,
         evaluate_every: int = 0,
-        memory: int | Literal["all"] | Remember = 0,
+        memory: int | Literal["all", "auto"] | Remember = 0,
         checkpoint: str | Path | Keeper | None = None,
         guards: Sequence[Guard | str] | str = UNASKED,
         server_step: StepKind = "rate",
@@ -120,7 +121,7 @@ class FairStrategy(Strategy):
         self.evaluate_every = evaluate_every
         self.keeper: Keeper | None = StateKeeper(checkpoint) if isinstance(checkpoint, str | Path) else checkpoint
         self.handshake = fraction_train < 1
-        self.remember = memory if isinstance(memory, Remember) else Remember(memory)
+        self.remember = Remember.asked_for(memory, self.server.rule)
         if self.keeper is not None and not isinstance(memory, Remember):
             self.remember = replace(self.remember, store=self.keeper.rows)
         self.conversation = Conversation(min_available_nodes, max_samples)
