@@ -50,7 +50,7 @@ class Remember:
     def __post_init__(self) -> None:
         every = isinstance(self.rounds, str) and self.rounds == "all"
         if not every and not (type(self.rounds) is int and self.rounds >= 0):
-            raise AdafedError(f'memory.rounds is {self.rounds!r}; it must be a number of rounds, "all" or "auto"')
+            raise AdafedError(f'memory.rounds is {self.rounds!r}; it must be a number of rounds, or "all"')
         if not isinstance(self.discount, int | float) or not 0.0 < self.discount <= 1.0:
             raise AdafedError(f"memory.discount is {self.discount!r}; it must be above 0 and at most 1")
         if not isinstance(self.truth, int | float) or not 0.0 <= self.truth <= 1.0:
@@ -61,7 +61,7 @@ class Remember:
 
     @classmethod
     def asked_for(cls, memory: int | Literal["all", "auto"] | Remember, rule: Rule) -> Remember:
-        """Where it is "auto": everyone as long as that stays true, and nobody under a rule that is not best with all."""
+        """Where it is "auto": everyone as long as that stays true; nobody under a rule that is not best with all."""
         if isinstance(memory, Remember):
             return memory
         if isinstance(memory, str) and memory == "auto":
