@@ -16,7 +16,7 @@ from adafed.server.memory import Memory, Remember, Returned, products
 from adafed.server.remaining import Remaining
 from adafed.server_rules.base import Vector
 
-WINDOW = 20  # clients that came back: those before count less and less
+WINDOW = 100  # clients that came back: those before count less and less
 ENOUGH = 5  # of them; with fewer nothing is known yet
 
 
