@@ -12,7 +12,7 @@ import torch
 import adafed
 from adafed import AdafedError
 from adafed.algebra.stored import STORAGES, Storage
-from adafed.server.memory import Memory, Remember
+from adafed.server.memory import TRUE_ENOUGH, Memory, Remember
 from adafed.server.returning import ENOUGH, WINDOW
 from adafed.server.row_files import RowStore
 from adafed.server.saved import DamagedState
@@ -164,8 +164,8 @@ def test_a_damaged_count_is_told(returned: Any) -> None:
 
 
 def test_auto_is_everyone_as_long_as_that_stays_true_for_rules_that_are_best_with_everyone() -> None:
-    calls = rounds(12, faithful=0.6)
-    for rule, same in (("adafed", Remember("all", truth=0.5)), ("fedavg", 0)):
+    calls = rounds(12, faithful=0.34)
+    for rule, same in (("adafed", Remember("all", truth=TRUE_ENOUGH)), ("fedavg", 0)):
         for one, other in zip(trained(rule, calls, "auto"), trained(rule, calls, same), strict=True):
             assert torch.equal(one.direction, other.direction)
             assert one.diagnostics.notes == other.diagnostics.notes

@@ -24,7 +24,7 @@ from adafed.server.saved import DamagedState, check_rows, check_told
 from adafed.server_rules.base import EVER, Matrix, Rule, Vector
 
 Row = torch.Tensor | StoredRow
-BETTER_THAN_NOTHING = 0.5  # the share of an update that must still be true, see `adafed.server.returning`
+TRUE_ENOUGH = 0.333  # the share of an update that must still be true where nobody says, see `adafed.server.returning`
 SKETCHED = -2  # in place of a row's place: of that update only the sketch is kept
 
 
@@ -65,7 +65,7 @@ class Remember:
         if isinstance(memory, Remember):
             return memory
         if isinstance(memory, str) and memory == "auto":
-            return cls("all", truth=BETTER_THAN_NOTHING) if rule.everyone else cls(0)
+            return cls("all", truth=TRUE_ENOUGH) if rule.everyone else cls(0)
         return cls(memory)
 
     @property

@@ -1,7 +1,8 @@
 """Whether what is remembered is still true: a client that comes back brings a fresh update beside the remembered one.
 
-Put in the place of the fresh update g, the remembered one o is off by ||g - o||^2; nothing in its place is off by
-||g||^2. So o is better than nothing where g.o / ||o||^2, the share of it that is still true, is above a half.
+g.o / ||o||^2 is the share of the remembered update o that is still true by the fresh one, g. Put in its place, o is off
+by ||g - o||^2 and nothing by ||g||^2, so of a single client o is better than nothing where the share is above a half.
+Less is asked for: mini-batches make even two updates of one model differ, and that averages out over many clients.
 """
 
 from __future__ import annotations
