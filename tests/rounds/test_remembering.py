@@ -58,7 +58,7 @@ def test_auto_asks_for_what_is_still_true_and_nobody_else_does(tmp_path: Any) ->
     def truth(**section: Any) -> float:
         return ServerHalf.of(config_from({"cohort": {"count": 3}, "memory": section}), TEN, length=9).remember.truth
 
-    assert truth() == 1 / 3
+    assert truth() == 0.3
     assert truth(truth=0.8) == 0.8
     assert truth(rounds="all") == truth(rounds=3) == truth(truth=0.0) == 0.0
     assert truth(rounds="all", truth=0.5) == 0.5

@@ -164,7 +164,7 @@ def test_a_damaged_count_is_told(returned: Any) -> None:
 
 
 def test_auto_is_everyone_as_long_as_that_stays_true_for_rules_that_are_best_with_everyone() -> None:
-    calls = rounds(12, faithful=0.34)
+    calls = rounds(12, faithful=0.3)
     for rule, same in (("adafed", Remember("all", truth=TRUE_ENOUGH)), ("fedavg", 0)):
         for one, other in zip(trained(rule, calls, "auto"), trained(rule, calls, same), strict=True):
             assert torch.equal(one.direction, other.direction)

@@ -121,7 +121,7 @@ class MemorySection(Section):
     rounds: Annotated[int, Field(ge=0, le=2**53)] | Literal["all", "auto"] = "auto"
     discount: Annotated[float, Field(gt=0, le=1)] = 1.0  # of a told loss and a sample count, for every round of age
     # The share of a remembered update that must still be true, by clients that come back, for any to be shown;
-    # "auto": a third where `rounds` is "auto", and 0 where it is not.
+    # "auto": 0.3 where `rounds` is "auto", and 0 where it is not.
     truth: Share | Literal["auto"] = "auto"
     storage: Literal["float32", "bfloat16", "int8"] = "float32"
     most: Annotated[int, Field(ge=0)] = 0  # updates remembered at most, the oldest go first; 0: no limit

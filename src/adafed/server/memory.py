@@ -24,7 +24,7 @@ from adafed.server.saved import DamagedState, check_rows, check_told
 from adafed.server_rules.base import EVER, Matrix, Rule, Vector
 
 Row = torch.Tensor | StoredRow
-TRUE_ENOUGH = 1 / 3  # the share of an update that must still be true where nobody says, see `adafed.server.returning`
+TRUE_ENOUGH = 0.3  # the share of an update that must still be true where nobody says, see `adafed.server.returning`
 SKETCHED = -2  # in place of a row's place: of that update only the sketch is kept
 
 
