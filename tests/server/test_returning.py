@@ -34,6 +34,7 @@ def rounds(count: int, faithful: float, seed: int = 0) -> list[dict[str, Any]]:
             "updates": torch.from_numpy(faithful**0.5 * own[asked] + (1 - faithful) ** 0.5 * new).float(),
             "losses": random.uniform(0.2, 3.0, COHORT),
             "sizes": [10.0] * COHORT,
+            "federation": CLIENTS,
             "clients": asked.tolist(),
             "round": round_,
         })  # fmt: skip
@@ -169,6 +170,15 @@ def test_auto_is_everyone_as_long_as_that_stays_true_for_rules_that_are_best_wit
         for one, other in zip(trained(rule, calls, "auto"), trained(rule, calls, same), strict=True):
             assert torch.equal(one.direction, other.direction)
             assert one.diagnostics.notes == other.diagnostics.notes
+
+
+@pytest.mark.parametrize("rule", ["fedvarp", "fedfv"])
+def test_a_rule_that_looks_back_by_itself_is_not_judged(rule: str) -> None:
+    calls = rounds(12, faithful=0.0)
+    for one, other in zip(trained(rule, calls, 0), trained(rule, calls, Remember(0, truth=0.9)), strict=True):
+        assert torch.equal(one.direction, other.direction)
+        assert one.diagnostics.notes == other.diagnostics.notes
+        assert one.state.memory == other.state.memory
 
 
 @pytest.mark.parametrize("truth", [-0.1, 1.5, "half"])
