@@ -34,8 +34,8 @@ class Truth:
 
 
 def truth(left: Remaining, rows: Rows, known: Memory, remember: Remember) -> Truth:
-    """With those of this round that come back. Nothing is measured where no truth is asked for, or nobody is to be shown:
-    a rule that looks back by itself knows what it wants."""
+    """With those of this round that come back. Nothing is measured where no truth is asked for, or nobody is to be
+    shown: a rule that looks back by itself knows what it wants."""
     if not remember.truth or not remember.horizon:
         return Truth(known.returned, True)
     found = known.returned
