@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+import shlex
 import tomllib
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import adafed
+from adafed.cli import app
 from adafed.config.configuration import config_from
 from adafed.config.studies import study_from
 
@@ -67,3 +70,18 @@ def test_links_between_pages_lead_somewhere() -> None:
     for page in PAGES:
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def commands() -> list[str]:
+    """Every `adafed results` in the pages that names a file; NAME stands for any."""
+    text = "\n".join(page.read_text() for page in PAGES)
+    found = (" ".join(one.split()) for one in re.findall(r"`(adafed results results/[^`]*)`", text))
+    return sorted({one for one in found if "NAME" not in one and "..." not in one})
+
+
+@pytest.mark.parametrize("command", commands())
+def test_commands_that_read_kept_results_run(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "results").symlink_to(ROOT / "results")
+    found = CliRunner().invoke(app, shlex.split(command)[1:])
+    assert found.exit_code == 0, found.output or found.exception

@@ -52,6 +52,23 @@ def test_a_profile_does_not_bring_back_a_method_that_a_variant_left_out() -> Non
         assert list(study_from(content, "some", "tiny", variant).methods) == methods
 
 
+def test_a_profile_adds_its_methods_to_the_rows_of_a_variant_and_not_to_a_table_of_its_own() -> None:
+    content = {
+        **CONTENT,
+        "variants": {"one": {"rows": ["B"]}, "own": {"methods": {"D": {"rule": "fedavg"}}}},
+        "profiles": {
+            "more": {
+                "methods": {"C": {"rule": "fedavg"}, "D": {"rule": "fedavg", "server": {"rate": 0.5}}},
+                "variants": {"own": {"methods": {"E": {"rule": "fedavg"}}}},
+            }
+        },
+    }
+    assert list(study_from(content, "some", "more", "one").methods) == ["B", "C", "D"]
+    own = study_from(content, "some", "more", "own")
+    assert list(own.methods) == ["D", "E"]
+    assert own.config("D").server.rate == 0.5
+
+
 def test_settings_have_the_last_word_but_on_the_seed_of_a_run() -> None:
     study = study_from(CONTENT, "some", "tiny")
     assert study.config("A", 9, ["rounds=7"]).rounds == 7

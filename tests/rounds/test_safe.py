@@ -77,7 +77,7 @@ class Quadratics:
 @given(
     seed=st.integers(0, 10**6),
     clients=st.integers(1, 6),
-    name=st.sampled_from(["adafed", "fedavg", "fedfv", "qffl", "fedmgda+"]),
+    name=st.sampled_from(["adafed", "fedavg", "fedfv", "qffl", "fedmgda+", "fedmdfg"]),
     rate=st.sampled_from([1e-3, 1.0, 3.0, 1e3]),
 )
 def test_no_members_loss_rises_on_quadratics(seed: int, clients: int, name: str, rate: float) -> None:

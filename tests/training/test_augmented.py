@@ -122,7 +122,8 @@ def ran(directory: Path | None = None, rounds: int = 4, **over: Any) -> torch.Te
 @pytest.mark.parametrize("over", [{}, {"ditto": {}}, {"local": {"mixup": 1.0}}], ids=["plain", "ditto", "mixup"])
 def test_workers_and_stops_change_no_bit(over: dict[str, Any], tmp_path: Path) -> None:
     whole = ran(**over)
-    assert torch.equal(whole, ran(**over, run={"workers": 2}))
+    for workers in (1, 2):
+        assert torch.equal(whole, ran(**over, run={"workers": workers}))
     ran(tmp_path / "run", 2, **over)
     assert torch.equal(whole, ran(tmp_path / "run", **over))
     assert not torch.equal(whole, ran(**over, augment={"padding": 1, "flip": False}))
@@ -154,5 +155,7 @@ def test_mistakes_are_told_in_a_sentence() -> None:
         ran(data={"name": "digits"}, model={"name": "mlp"})
     with pytest.raises(adafed.AdafedError, match=r"^augment\.crop = 9: inputs have the shape \(1, 8, 8\)"):
         ran(augment={"crop": 9})
+    with pytest.raises(adafed.AdafedError, match=r"^augment\.padding = 1 is of black pixels, which data\.standardise"):
+        ran(data={"name": "digits", "flat": False, "standardise": "pixel"})
     with pytest.raises(adafed.AdafedError, match=r"augment\.padding"):
         adafed.config_from({"augment": {"padding": -1}})

@@ -1,4 +1,4 @@
-"""PropFair (Zhang et al. 2022): a client maximises the logarithm of what is left of its loss's allowance."""
+"""PropFair (Zhang et al. 2023): a client maximises the logarithm of what is left of its loss's allowance."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class PropFair(ClientRule):
     """
 
     summary = "the local loss is -log(1 - loss / M)"
-    source = "Zhang et al. 2022"
+    source = "Zhang et al. 2023"
     M: float = 5.0
     smallest: float = 0.2
 

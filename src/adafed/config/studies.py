@@ -151,15 +151,20 @@ def _changes(
 ) -> list[dict[str, Any]]:
     """What is laid over the experiment, in order: the variant, the profile, the profile's own word on the variant."""
     found = []
+    own = None
     if variant is not None:
         chosen = dict(_known(name, "variant", variant, variants))
-        # A variant names the methods it keeps, or has a table of its own.
-        found.append(chosen | ({"replaced": True} if "methods" in chosen else {}))
+        # A variant names the methods it keeps, or has a table of its own, which a profile may change but not extend.
+        own = _tables(chosen["methods"], "methods") if "methods" in chosen else None
+        found.append(chosen | ({} if own is None else {"replaced": True}))
     for one in lineage(name, profile, profiles):
         chosen = {key: value for key, value in profiles[one].items() if key != "from"}
         within = _tables(chosen.pop("variants", {}), f"profiles.{one}.variants")
         if variant is not None:
             chosen.pop("rows", None)  # those of the experiment itself; a variant has named its own
+        if own is not None:
+            there = _tables(chosen.get("methods", {}), f"profiles.{one}.methods")
+            chosen["methods"] = {method: over for method, over in there.items() if method in own}
         found.append(chosen)
         if variant is not None and variant in within:
             found.append(dict(_tables(within[variant], f"profiles.{one}.variants.{variant}")))

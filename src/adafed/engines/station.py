@@ -45,7 +45,7 @@ class Station:
         self.federation = open_from(config) if federation is None else adapted(config, federation)
         self.augmentation = None if config.augment is None else Augmentation(**config.augment.model_dump())
         if self.augmentation is not None:
-            self.augmentation.require_images(self.federation.input_shape)
+            self.augmentation.require_images(self.federation.input_shape, config.data.options.get("standardise"))
         self.device = _device(config.run.device)
         self.model = fitted(config, self.federation, self.device)
         self.initial = self.model.vector.clone().cpu()

@@ -199,7 +199,8 @@ def rule(name: str, *, preset: str | None = None, **options: Any) -> Rule:
 
     Args:
         name: One of `rules()`, or `module:attribute` for your own.
-        preset: A named set of options, which `options` may override; `adafed` has "paper", the rule as printed.
+        preset: A named set of options, which `options` may override; `adafed` has "paper", the rule as printed; the
+            loss that Algorithm 1 tells it is `server.loss = "after"`, or what you hand over as `losses`.
         **options: Its options, as in `gamma=5.0`.
 
     Returns:

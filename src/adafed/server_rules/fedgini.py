@@ -16,9 +16,10 @@ class FedGini(Rule):
     """y_k = epsilon / K + (1 - epsilon) r_k (r_k + 1) / (K (K^2 - 1) / 3), r_k = 0 for the smallest loss to K - 1.
 
     epsilon = 1 is the plain average; at 0 the best-off client has no weight. Ties are broken by client id. The formula
-    is that of two public copies of the method (in the code of FedLF and of FedGF), of which one ranks from the largest
-    loss and the other mixes ranks with positions; here the larger loss weighs more, which is the method's aim. Both
-    begin with the plain average, one until the length of its updates no longer falls: that beginning is left out.
+    is that of the public copy in FedGF's code; the one in FedLF's adds the second part to 1 instead, before all are
+    divided by their sum, and so is nearly the plain average. One of the two ranks from the largest loss and the other
+    mixes ranks with positions; here the larger loss weighs more, which is the method's aim. FedGF's begins with the
+    plain average until the length of its updates no longer falls: that beginning is left out.
 
     Attributes:
         epsilon: The part of a weight that all have alike.

@@ -25,8 +25,8 @@ class FedMDFG(Rule):
     round's updates of clients that are not in this cohort, as they were scaled then.
 
     No rate g_k . d is negative, nor that of the angle. theta = 90 and absent=False is MGDA on updates of one length.
-    Its authors go on to search the step, halving it until no loss rises, and switch the angle on as well when a
-    client's loss has risen; here the step is server.rate, and the angle alone decides.
+    Its authors go on to search the step, halving it until no loss rises: that is server.step = "safe", for this rule
+    as for any other. They switch the angle on as well when a client's loss has risen; here the angle alone decides.
 
     Attributes:
         theta: The angle in degrees from which on the losses count as unequal; 90: never.

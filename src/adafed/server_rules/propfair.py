@@ -1,4 +1,4 @@
-"""PropFair (Zhang et al. 2022) as a server rule: proportional fairness of the clients' utilities M - F_k."""
+"""PropFair (Zhang et al. 2023) as a server rule: proportional fairness of the clients' utilities M - F_k."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class PropFair(Rule):
     """
 
     summary = "sample count over what is left of the loss's allowance M"
-    source = "Zhang et al. 2022"
+    source = "Zhang et al. 2023"
     grid = {"M": (2.0, 3.0, 4.0, 5.0)}  # not in the paper's tables; of the values its authors tried
     M: float = 5.0
     smallest: float = 0.2

@@ -24,9 +24,15 @@ class Augmentation:
     crop: int | None = None
     flip: bool = False
 
-    def require_images(self, shape: tuple[int, ...]) -> None:
+    def require_images(self, shape: tuple[int, ...], standardise: object = None) -> None:
+        """`standardise` is the data's own key: by the pixel, black is another number at every place."""
         if len(shape) != 3:
             raise AdafedError(f"[augment] is for images; inputs have the shape {shape} here, so leave it out")
+        if self.padding and standardise == "pixel":
+            raise AdafedError(
+                f"augment.padding = {self.padding} is of black pixels, which data.standardise = 'pixel' has no one "
+                "number for; standardise by 'channel', or leave the padding out"
+            )
 
     def of(self, images: torch.Tensor, black: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
         """`words` are 63 random bits for each image; `black` is a pixel of that colour."""

@@ -93,7 +93,9 @@ _CIFAR = (
     Source("cifar10-1", "CIFAR-10, set-up 1"),
     Source("cifar100-1", "CIFAR-100, set-up 1"),
 )
-_ADAFED = tuple(Source(one.experiment, one.title, methods=("AdaFed", "AdaFed as printed")) for one in _CIFAR)
+_LOSS = tuple(
+    Source(one.experiment, one.title, variant="loss", methods=("AdaFed", "AdaFed as printed")) for one in _CIFAR
+)
 _NORM = tuple(Source(one.experiment, one.title, variant="norm") for one in _CIFAR)
 _CURVES = (Source("cifar10-1", "CIFAR-10, set-up 1", paper="curves"), _CIFAR[1])
 
@@ -105,7 +107,7 @@ FIGURES: dict[str, Figure] = {
         Figure("figure-hull", "two gradients, their hull and AdaFed's point (figure 1 b, c)", "hulls.draw"),
         Figure("figure-pareto", "Pareto front of two clients and where methods end (figure 1 a)", "pareto.draw"),
         Figure("figure-rho", "share of clients whose loss did not rise (figure rho)", "curves.rho", _CIFAR),
-        Figure("figure-loss", "loss of a low-loss and a high-loss client (figure loss)", "curves.losses", _ADAFED),
+        Figure("figure-loss", "loss of a low-loss and a high-loss client (figure loss)", "curves.losses", _LOSS),
         Figure("figure-norm", "length of d_t in the theorems' three cases (figure conv)", "curves.norms", _NORM),
         Figure("figure-accuracy", "mean accuracy by round (figures acc, acc2)", "curves.accuracy", _CURVES),
         Figure(
