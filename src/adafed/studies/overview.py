@@ -143,12 +143,12 @@ def table(found: Sequence[Setup]) -> str:
     across = columns(found)
     own = {method for setup in found for method, runs in setup.methods().items() if personalised(runs)}
     heads = ["set-up", "", *(f"{method} *" if method in own else method for method in across)]
-    labels = "<br>".join(_label(key).replace(" ", "&nbsp;") for key in MEASURES)
-    lines = [_line(heads), _line(["---", "---", *("---:" for _ in across)])]
+    labels = "<br>".join(label(key).replace(" ", "&nbsp;") for key in MEASURES)
+    lines = [line(heads), line(["---", "---", *("---:" for _ in across)])]
     for setup in found:
         best = {key: setup.best(key) for key in MEASURES}
-        cells = [_cell(setup, method, best) if method in setup.methods() else "" for method in across]
-        lines.append(_line([f"{setup.title}<br>{setup.seeds} seeds<br>`{setup.name}`", labels, *cells]))
+        cells = [cell(setup, method, best) if method in setup.methods() else "" for method in across]
+        lines.append(line([f"{setup.title}<br>{setup.seeds} seeds<br>`{setup.name}`", labels, *cells]))
     return "\n".join(lines) + "\n"
 
 
@@ -159,18 +159,18 @@ def others(found: Sequence[Setup]) -> str:
     for setup in found:
         best = {key: setup.best(key) for key in MEASURES}
         rest = [method for method in setup.methods() if method not in across]
-        lines += [_line([setup.title, method, *_numbers(setup, method, best)]) for method in rest]
-    heads = ["set-up", "method", *(_label(key) for key in MEASURES)]
-    return "\n".join([_line(heads), _line(["---", "---", *("---:" for _ in MEASURES)]), *lines]) + "\n"
+        lines += [line([setup.title, method, *_numbers(setup, method, best)]) for method in rest]
+    heads = ["set-up", "method", *(label(key) for key in MEASURES)]
+    return "\n".join([line(heads), line(["---", "---", *("---:" for _ in MEASURES)]), *lines]) + "\n"
 
 
 def verdicts(found: Sequence[Setup]) -> str:
     """Who is fairest, who has the highest mean, and what the default of the package is worth against FedAvg."""
-    lines = [_line(["set-up", "fairest (worst 10 %)", "highest mean", f"AdaFed's default against {BASE}"])]
-    lines.append(_line(["---"] * 4))
+    lines = [line(["set-up", "fairest (worst 10 %)", "highest mean", f"AdaFed's default against {BASE}"])]
+    lines.append(line(["---"] * 4))
     for setup in found:
         told = [_told(setup, key) for key in (FAIREST, "mean")]
-        lines.append(_line([setup.title, *told, _against(setup)]))
+        lines.append(line([setup.title, *told, _against(setup)]))
     return "\n".join(lines) + "\n"
 
 
@@ -197,14 +197,14 @@ def _against(setup: Setup) -> str:
     for key in ("worst_10", "mean"):
         found = setup.difference(ours, BASE, key)
         if found is None or found.half is None:
-            told.append(f"{_label(key)}: one pair")
+            told.append(f"{label(key)}: one pair")
             continue
         word = "tie" if not apart(found) else "better" if found.mean > 0 else "worse"
-        told.append(f"{_label(key)} {word}: {found.mean:+.1f} ± {found.half:.1f}")
+        told.append(f"{label(key)} {word}: {found.mean:+.1f} ± {found.half:.1f}")
     return "<br>".join(told)
 
 
-def _cell(setup: Setup, method: str, best: dict[str, list[str]]) -> str:
+def cell(setup: Setup, method: str, best: dict[str, list[str]]) -> str:
     return "<br>".join(_numbers(setup, method, best))
 
 
@@ -217,11 +217,11 @@ def _numbers(setup: Setup, method: str, best: dict[str, list[str]]) -> list[str]
     return texts
 
 
-def _label(key: str) -> str:
+def label(key: str) -> str:
     return column(key).label.removesuffix(" %")
 
 
-def _line(cells: Sequence[str]) -> str:
+def line(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
@@ -244,16 +244,15 @@ def drawn(found: Sequence[Setup], path: Path, across: int = 3) -> None:
 
     figures = panels(found)
     with style.publication():
-        figure = differences.draw(figures, [_label(key) for key in SHOWN], BASE, across)
-        metadata = {"Date": None, "Description": fingerprint(figures)}
-        figure.savefig(path, format="svg", metadata=metadata)
+        figure = differences.draw(figures, [label(key) for key in SHOWN], BASE, across)
+        style.save_described(figure, path, fingerprint(figures))
 
 
 def fingerprint(figures: Sequence[Differences]) -> str:
     """Of the numbers of a figure, to a thousandth."""
     told = [
-        [panel.title, [[line.method, [dot and (f"{dot.mean:.3f}", dot.half and f"{dot.half:.3f}") for dot in line.dots]]
-         for line in panel.lines]] for panel in figures
+        [panel.title, [[one.method, [dot and (f"{dot.mean:.3f}", dot.half and f"{dot.half:.3f}") for dot in one.dots]]
+         for one in panel.lines]] for panel in figures
     ]  # fmt: skip
     return hashlib.sha256(json.dumps(told).encode()).hexdigest()
 

@@ -67,6 +67,23 @@ class Differences:
 
 
 @dataclass(frozen=True)
+class SweepLine:
+    """One measure: for each value of a sweep, what every seed has."""
+
+    label: str
+    seeds: tuple[tuple[float, ...], ...]
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A panel of measures over the values of an option."""
+
+    title: str
+    values: tuple[float, ...]
+    lines: tuple[SweepLine, ...]
+
+
+@dataclass(frozen=True)
 class Figure:
     name: str
     what: str

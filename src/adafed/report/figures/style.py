@@ -95,6 +95,11 @@ def spaced(length: int, place: int, marks: int = 7) -> tuple[int, int]:
     return (place * every // 8) % every, every
 
 
+def save_described(figure: Figure, path: Path, told: str) -> None:
+    """One SVG that says in its description what it was made from."""
+    figure.savefig(path, format="svg", metadata={"Date": None, "Description": told})
+
+
 def save(figure: Figure, stem: Path) -> list[Path]:
     """Without dates, so that the same numbers give the same files."""
     with full_disk_in_a_sentence(stem):
