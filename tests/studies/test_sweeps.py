@@ -38,6 +38,12 @@ def test_a_sweep_is_a_file_with_nothing_but_values_of_gamma(tmp_path: Path) -> N
     assert list(sweeps.gammas(setup)) == [1.0, 5.0, 10.0]
 
 
+def test_rows_as_printed_are_left_out_of_it(tmp_path: Path) -> None:
+    save(kept(*SWEPT.runs, run("AdaFed as printed, gamma=1", 0, 99.0)), tmp_path / "both.json")
+    (setup,) = sweeps.sweeps(tmp_path)
+    assert sorted(setup.methods()) == ["AdaFed, gamma=1", "AdaFed, gamma=10", "AdaFed, gamma=5"]
+
+
 def test_the_table_has_a_column_for_each_value_and_marks_ties(tmp_path: Path) -> None:
     head, _, row, *_ = sweeps.table(found(tmp_path)).splitlines()
     assert head == "| set-up |  | 1 | 5 | 10 |"

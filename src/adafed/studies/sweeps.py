@@ -21,9 +21,13 @@ SHOWN = (FAIREST, "mean")  # of the figure
 
 
 def sweeps(folder: Path) -> list[Setup]:
-    """The sweeps of a folder of kept files, by title; with one seed nothing is told apart."""
-    there = [Setup(file.stem, load(file)) for file in sorted(folder.glob("*.json"))]
-    found = [setup for setup in there if len(setup.kept.runs) and all(map(VALUE.fullmatch, setup.kept.methods()))]
+    """The sweeps of a folder of kept files, by title, without rows as printed, whose gamma is the step's too."""
+    found = []
+    for file in sorted(folder.glob("*.json")):
+        kept = load(file)
+        values = [method for method in kept.methods() if VALUE.fullmatch(method)]
+        if values and all(", gamma=" in method for method in kept.methods()):
+            found.append(Setup(file.stem, kept.only(values)))
     return sorted(found, key=lambda setup: (setup.title, setup.name))
 
 
