@@ -67,11 +67,11 @@ def test_only_a_run_with_todays_options_is_called_the_default() -> None:
 
 def test_a_new_file_is_picked_up_and_others_are_told_why_not(tmp_path: Path) -> None:
     save(SETUP.kept, tmp_path / "a.json")
-    save(kept(run("FedAvg", 0, 1.0)), tmp_path / "b.json")
+    save(kept(run("FedAvg", 0, 1.0), run("B", 0, 2.0), run("B", 1, 2.0)), tmp_path / "b.json")
     save(kept(run("B", 0, 1.0), run("B", 1, 1.0)), tmp_path / "c.json")
     found, left = overview.setups(tmp_path)
     assert [setup.name for setup in found] == ["a"]
-    assert left == {"b": "one seed", "c": "no FedAvg"}
+    assert left == {"b": "one seed of FedAvg", "c": "no FedAvg"}
     assert "Made up, short" in overview.table(found)
     assert "| Made up, short | B | **59.5** |" in overview.others(found)
     assert "**B** 49.5; ties: C" in overview.verdicts(found)

@@ -1,6 +1,6 @@
 """What all kept results say together: set-ups down, methods across, ties as ties; and verdicts in words.
 
-A set-up is a kept file with FedAvg in it and two seeds or more. Two methods are told apart where the 95 % interval of
+A set-up is a kept file with two seeds or more of FedAvg. Two methods are told apart where the 95 % interval of
 their differences, paired over the seeds, does not hold 0.
 """
 
@@ -115,8 +115,8 @@ def setups(folder: Path) -> tuple[list[Setup], dict[str, str]]:
         setup = Setup(file.stem, load(file))
         if BASE not in setup.methods():
             left[setup.name] = f"no {BASE}"
-        elif setup.seeds < 2:
-            left[setup.name] = "one seed"
+        elif len(setup.methods()[BASE]) < 2:  # others may have more, and nothing to be compared with
+            left[setup.name] = f"one seed of {BASE}"
         else:
             there.append(setup)
     return sorted(there, key=lambda setup: (setup.title, setup.name)), left
