@@ -118,7 +118,7 @@ def _in_processes(
     while waiting or running:
         while waiting and len(running) < jobs:
             run = waiting.pop(0)
-            running.append((run, _started(run, lifeline)))
+            running.append((run, _started(run, lifeline, jobs)))
         time.sleep(POLL)
         for run, process in list(running):
             watch(run, last_round(run), None)
@@ -166,8 +166,11 @@ def last_round(run: Run) -> int:
         store.close()
 
 
-def _started(run: Run, lifeline: Lifeline) -> subprocess.Popen[bytes]:
+def _started(run: Run, lifeline: Lifeline, jobs: int) -> subprocess.Popen[bytes]:
     """A run in a process of its own, which does its clients' work itself; what it complains of goes to a log."""
+    # A step of the server is elementwise, so threads change no bit of it; but where every core has a run, a second
+    # thread of one waits for a core that another has, and the first spins until it gets it.
+    threads = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // jobs))}
     config = run.directory.parent / f".{run.directory.name}.toml"
     with full_disk_in_a_sentence(config):
         run.directory.parent.mkdir(parents=True, exist_ok=True)
@@ -181,7 +184,7 @@ def _started(run: Run, lifeline: Lifeline) -> subprocess.Popen[bytes]:
             stderr=log,
             start_new_session=True,
             pass_fds=[lifeline.descriptor],
-            env=os.environ | lifeline.environment,
+            env=threads | os.environ | lifeline.environment,
         )
 
 
