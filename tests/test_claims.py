@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import torch
 
 import adafed
 from adafed import paper
+from adafed.algebra.recursion import orthogonalised
 from adafed.config.merging import merged
 from adafed.config.studies import load_study
 from adafed.paper.audit import misplaced
@@ -242,6 +244,60 @@ def test_the_lemma_on_updates_and_gradients_needs_the_local_rate_on_both() -> No
     for epochs, update in enumerate(updates, start=1):
         assert abs(update - rate * np.tanh(x)) <= rate * epochs
     assert abs(updates[0] - np.tanh(x)) > 8 * rate
+
+
+def test_theorem_4s_fifth_condition_follows_from_its_fourth() -> None:
+    """zeta_t = ||lambda* - lambda*_e|| goes to 0 with the local rate, where gradients are independent: updates of e
+    steps then get in proportion to gradients, and the weights of equation (14) know no common factor."""
+
+    def weights(updates: Array) -> Array:
+        return orthogonalised(torch.from_numpy(updates), losses.tolist(), 1.0)[1].numpy()
+
+    generator = np.random.default_rng(0)
+    factors, centres, x = generator.normal(size=(3, 6, 6)), generator.normal(size=(3, 6)), generator.normal(size=6)
+    curved = factors @ factors.transpose(0, 2, 1) / 6  # f_k = (x - c_k)' A_k (x - c_k) / 2
+    away = x - centres
+    losses = np.einsum("ki,kij,kj->k", away, curved, away) / 2
+    gradients = np.einsum("kij,kj->ki", curved, away)
+    apart = []
+    for rate in (1e-1, 1e-2, 1e-3, 1e-4):
+        theta = np.tile(x, (3, 1))
+        for _ in range(5):
+            theta = theta - rate * np.einsum("kij,kj->ki", curved, theta - centres)
+        apart.append(float(np.linalg.norm(weights(x - theta) - weights(gradients))))
+    assert apart[0] > 1e-2
+    assert all(later < 0.2 * earlier for earlier, later in pairwise(apart))
+
+
+def test_the_convergence_proofs_bound_the_square_of_d_and_print_its_length() -> None:
+    """What is summed in the proofs of Theorems 3 and 4 is ||d_t||^2. One client, f = x^2 / 2, no noise, e = 1."""
+    rate, x, start = 0.5, 0.1, 0.1  # L = 1
+    lengths = []
+    for _ in range(4):
+        lengths.append(abs(x))
+        x -= rate * x
+    bound = (start**2 / 2 - x**2 / 2) / (0.5 * rate * len(lengths))
+    assert min(lengths) > bound  # as printed
+    assert min(lengths) ** 2 <= bound  # as summed
+
+
+def test_mgda_may_end_anywhere_on_the_front_and_adafed_nearer_to_equal_losses() -> None:
+    """Two quadratics: the front is the segment between their minima, and MGDA goes straight to it."""
+    centres = np.array([[0.0, 0.0], [1.0, 0.0]])
+
+    def end(along: float, rule: Any) -> float:
+        x = np.array([along, 1.0])
+        for _ in range(400):
+            gradients = x - centres
+            x = x - 0.1 * directed(gradients, (gradients**2).sum(axis=1) / 2, **rule)
+        assert abs(x[1]) < 1e-3
+        return float(x[0])
+
+    for along in (0.1, 0.3, 0.5, 0.7, 0.9):
+        mgda = end(along, {"gamma": 0.0, "scale": "mean", "hull": "simplex"})
+        fair = end(along, {"gamma": 1.0, "scale": "mean", "hull": "simplex"})
+        assert mgda == pytest.approx(along, abs=1e-3)
+        assert abs(fair - 0.5) < 0.9 * abs(along - 0.5) + 1e-3
 
 
 # Together with other methods

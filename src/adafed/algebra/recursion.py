@@ -12,8 +12,11 @@ from collections.abc import Sequence
 import torch
 
 
-def gram_schmidt_direction(updates: torch.Tensor, losses: Sequence[float], gamma: float) -> torch.Tensor:
-    """d as printed, from the K x d updates; equation (5)'s |f_k| is read as |f_1|."""
+def orthogonalised(
+    updates: torch.Tensor, losses: Sequence[float], gamma: float
+) -> tuple[list[torch.Tensor], torch.Tensor]:
+    """The orthogonal vectors of equations (5)-(6), from the K x d updates, and lambda* of equation (14); equation (5)'s
+    |f_k| is read as |f_1|."""
     weights = [abs(float(loss)) ** gamma for loss in losses]
     orthogonal: list[torch.Tensor] = []
     squares: list[torch.Tensor] = []
@@ -26,7 +29,12 @@ def gram_schmidt_direction(updates: torch.Tensor, losses: Sequence[float], gamma
         orthogonal.append(vector / divisor)
         squares.append(orthogonal[-1] @ orthogonal[-1])
     inverse = torch.stack([1.0 / square for square in squares])
-    shares = inverse / inverse.sum()
+    return orthogonal, inverse / inverse.sum()
+
+
+def gram_schmidt_direction(updates: torch.Tensor, losses: Sequence[float], gamma: float) -> torch.Tensor:
+    """d as printed, from the K x d updates."""
+    orthogonal, shares = orthogonalised(updates, losses, gamma)
     direction = torch.zeros_like(updates[0])
     for share, vector in zip(shares, orthogonal, strict=True):
         direction += share * vector
