@@ -11,4 +11,4 @@ class NoClientLeft(AdafedError):
 
 
 class OutOfRange(NoClientLeft):
-    """The direction has numbers that the updates' type cannot hold: the round can be skipped as well."""
+    """The direction has numbers that the updates' type cannot hold, or cannot be found: the round can be skipped."""

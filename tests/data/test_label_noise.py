@@ -9,6 +9,7 @@ import published
 import pytest
 
 from adafed.data import catalogue, cifar, label_noise
+from adafed.data.federation import federate
 from adafed.errors import AdafedError
 
 
@@ -28,6 +29,19 @@ def test_training_labels_are_replaced_and_test_labels_kept(
     np.testing.assert_array_equal(clean.targets, made.targets)
     assert noisy.checksum != clean.checksum
     assert noisy.name == f"{name}n"
+
+
+def test_nobody_is_tested_on_wrong_labels(tmp_path: Path) -> None:
+    made = published.cifar(tmp_path, "cifar10")
+    published.cifar_n(tmp_path, "cifar10", made.targets[:50])
+    noisy = catalogue.load("cifar10n", tmp_path, verify=False)
+    with pytest.raises(
+        AdafedError, match=r"split\.mode = 'within' would test .* labels of cifar10n are wrong there; use 'publ"
+    ):
+        federate(noisy, "iid", {"clients": 2}, seed=0)
+    federation = federate(noisy, "iid", {"clients": 2}, seed=0, mode="published", validation=0.0)
+    tested = np.concatenate([federation.client(k).test.targets for k in range(2)])
+    assert sorted(tested) == sorted(made.targets[50:])
 
 
 def test_first_images_take_the_first_labels(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from pathlib import Path
 
@@ -48,6 +49,14 @@ def test_warnings_of_guards_and_fallbacks_are_told(tmp_path: Path) -> None:
     assert "guards warned 2 times, in 2 of 10 rounds: holds … % of the step" in text
     assert "in 1 of 10 rounds the rule fell back: the simplex point" in text
     assert "in 1 of 10 rounds the rule saw the cohort alone: too little is true" in text
+
+
+def test_evaluations_without_everybody_are_told(tmp_path: Path) -> None:
+    gone = {"not_evaluated": {"a": "did not answer", "b": "did not answer"}}
+    text = told(made_up_run(tmp_path / "run", notes={2: gone, 4: gone}))
+    assert re.search(
+        r"in 2 of \d+ evaluations up to 2 clients did not answer: the numbers are of the others alone", text
+    )
 
 
 def test_other_data_at_the_same_seed_is_told(tmp_path: Path) -> None:

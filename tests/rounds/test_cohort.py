@@ -84,6 +84,12 @@ def test_candidates_without_power_of_choice_are_told() -> None:
         CohortSection(count=2, candidates=4)
 
 
+def test_a_power_that_would_be_ignored_is_told() -> None:
+    with pytest.raises(ValueError, match=r'power = 3\.0 is for sampling = "loss"'):
+        CohortSection(count=2, power=3.0)
+    assert CohortSection(count=2, power=3.0, sampling="loss").power == 3.0
+
+
 def test_dropouts_do_not_change_who_is_chosen_or_slow() -> None:
     calm, rough = sampler(20, fraction=0.5, stragglers=0.4), sampler(20, fraction=0.5, stragglers=0.4, dropout=0.5)
     lost = 0

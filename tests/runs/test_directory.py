@@ -211,6 +211,14 @@ def test_a_torn_checkpoint_costs_one_round(tmp_path: Path, ditto: dict[str, floa
     assert all(torch.equal(mine[name], theirs[name]) for name in mine)
 
 
+def test_what_clients_that_were_dropped_kept_is_not_left_behind(tmp_path: Path) -> None:
+    lying = {"client": {"rules": ["scaffold"]}, "attack": {"use": ["nan"], "clients": ["0"]}}
+    for record in simulate(experiment(rounds=7, cohort={"count": 4}, **lying), directory=tmp_path / "run"):
+        files = [file.name.partition("-")[0] for file in (tmp_path / "run" / "clients").iterdir()]
+        assert "0" not in files
+        assert len(files) <= 3 * 3, record.round  # the newest, and those that a power cut could send us back to
+
+
 def test_a_directory_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(AdafedError, match="could not be written: "):

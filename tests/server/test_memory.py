@@ -340,3 +340,32 @@ def test_rows_of_a_file_that_is_gone_with_the_process_are_packed_whole() -> None
     assert torch.equal(tensors["memory"], torch.eye(3))
     restored = Memory.unpacked(tensors, numbers, 3, None)
     assert [row.tolist() for row in restored.whole] == torch.eye(3).tolist()
+
+
+@pytest.mark.parametrize("scale", [1e-20, 1e-3, 1e3, 1e18, 1e30])
+def test_updates_of_any_size_are_weighed_alike(scale: float) -> None:
+    """Products with remembered rows leave float32's range before the rows do; d is long enough for float32 passes."""
+    random = np.random.default_rng(0)
+    sent = torch.from_numpy((random.normal(size=(8, 140_000)) + random.normal(size=140_000)).astype(np.float32))
+    losses, found = [1.0, 2.0, 0.5, 0.7], []
+    for size in (1.0, scale):
+        calls = [
+            {"updates": sent[:4] * size, "losses": losses, "clients": [0, 1, 2, 3], "round": 1},
+            {"updates": sent[4:] * size, "losses": losses, "clients": [3, 4, 5, 6], "round": 2},
+        ]
+        found.append(trained(ADAFED, calls, memory="auto")[-1])
+    np.testing.assert_allclose(found[0].coefficients, found[1].coefficients, rtol=1e-3, atol=1e-6)
+    assert found[0].remembered.keys() == found[1].remembered.keys() == {"0", "1", "2"}
+
+
+def test_one_update_out_of_all_proportion_is_bounded_beside_a_memory_too() -> None:
+    random = np.random.default_rng(0)
+    sent = torch.from_numpy((random.normal(size=(8, 140_000)) + random.normal(size=140_000)).astype(np.float32))
+    sent[5] *= 1e37
+    calls = [
+        {"updates": sent[:4], "losses": [1.0, 2.0, 0.5, 0.7], "clients": [0, 1, 2, 3], "round": 1},
+        {"updates": sent[4:], "losses": [1.0, 2.0, 0.5, 0.7], "clients": [4, 5, 6, 7], "round": 2},
+    ]
+    found = trained(ADAFED, calls, memory="all", guards=("diverged",))[-1]
+    assert list(found.diagnostics.bounded) == ["5"]
+    assert 0.0 < found.diagnostics.norm < 1e4

@@ -90,3 +90,8 @@ def test_what_rounding_leaves_of_a_cancelled_sum_is_not_lengthened() -> None:
 def test_no_conflict_gives_the_mean() -> None:
     rows = [[1.0, 0.0], [1.0, 1.0], [0.0, 2.0]]
     np.testing.assert_allclose(run(adafed.rule("fedfv"), rows, [3, 2, 1]).direction, np.mean(rows, axis=0))
+
+
+def test_a_window_longer_than_the_run_takes_no_time() -> None:
+    everything = run(adafed.rule("fedfv", tau=10**15), [[1.0, 0.0]], [1])
+    assert everything.direction.tolist() == run(adafed.rule("fedfv", tau=1), [[1.0, 0.0]], [1]).direction.tolist()

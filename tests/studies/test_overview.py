@@ -45,9 +45,27 @@ def test_ties_are_paired_and_personalised_methods_do_not_compete() -> None:
     assert "D" not in SETUP.rivals()
 
 
-def test_a_single_pair_tells_nobody_apart() -> None:
-    setup = overview.Setup("one", kept(run("FedAvg", 0, 10.0), run("B", 0, 90.0), run("FedAvg", 1, 10.0)))
+def test_a_single_pair_tells_nobody_apart_and_does_not_compete() -> None:
+    setup = overview.Setup("one", kept(run("FedAvg", 0, 10.0), run("B", 0, 90.0)))
     assert setup.best("worst_10") == ["B", "FedAvg"]
+    more = overview.Setup("more", kept(*SETUP.kept.runs, run("E", 0, 99.0)))
+    assert more.best("worst_10") == ["B", "C"]
+
+
+def test_methods_are_ranked_over_the_seeds_they_share_with_fedavg() -> None:
+    easy = [
+        run("E", seed, 41.0 + 5 * seed + 0.1 * (seed % 2)) for seed in (2, 3)
+    ]  # one above FedAvg
+    assert overview.Setup("easy", kept(*SETUP.kept.runs, *easy)).best("worst_10")[0] == "B"
+
+
+def test_two_methods_of_one_spoken_name_both_stay() -> None:
+    before = {"rule": {**TODAY["rule"], "gamma": 77.0}}
+    runs = [run(name, 0, 1.0, settings=before) for name in ("AdaFed (default)", "AdaFed (default), memory")]
+    assert list(overview.Setup("old", kept(*runs)).methods()) == [
+        "AdaFed (a former default)",
+        "AdaFed (default), memory",
+    ]
 
 
 def test_only_a_run_with_todays_options_is_called_the_default() -> None:

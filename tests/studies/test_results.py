@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from adafed import simulate
 from adafed.config.studies import study_from
 from adafed.errors import AdafedError
 from adafed.runs.summary import summarise
@@ -153,6 +154,34 @@ def test_rounds_to_reach_are_not_fooled_by_one_swing() -> None:
     never = rounds_to(KEPT, {"worst_10": 15.0}).rows[0].cells[0]
     assert never.mean is None
     assert never.mark == " (2 of 2 never)"
+
+
+def test_who_got_there_once_is_not_the_fastest() -> None:
+    lucky = (run("lucky", 0, [90] * 10), run("lucky", 1, [10] * 10))
+    table = rounds_to(Kept("s", ("mean",), (*KEPT.runs, *lucky)), {"mean": 45.0})
+    best = [table.rows[row].label for row, rank in table.ranks(0).items() if rank == 1]
+    assert best == ["AdaFed"]
+
+
+def test_a_run_that_was_stopped_is_kept_when_it_is_finished(tmp_path: Path) -> None:
+    study = study_from(
+        {
+            "rounds": 4,
+            "data": {"name": "synthetic", "clients": 4, "samples": 20, "features": 4, "classes": 2},
+            "model": {"name": "logistic"},
+            "run": {"workers": 0},
+            "methods": {"FedAvg": {"rule": "fedavg"}},
+        },
+        "small",
+    )
+    (one,) = planned(study, [0], [], tmp_path / "runs")
+    rounds = simulate(one.config, directory=one.directory)
+    next(rounds)
+    next(rounds)
+    rounds.close()
+    assert gathered("small", ("mean",), [one], {}).runs == ()
+    run_all([one], lambda *_: None)
+    assert [kept.rounds for kept in gathered("small", ("mean",), [one], {}).runs] == [4]
 
 
 def test_what_the_repository_keeps_can_be_read_and_is_told_of() -> None:

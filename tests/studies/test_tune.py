@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -159,10 +160,24 @@ def test_a_search_that_is_repeated_judges_its_rungs_as_it_did(tmp_path: Path) ->
     search = tune(config, tmp_path, **given)
     assert judged() == at_first
     assert tune(config, tmp_path, **given) == search
-    for kept in tmp_path.glob("*/*.rungs.json"):
+    found = list(tmp_path.glob("*/*/rungs.json"))
+    assert len(found) == len(points)
+    for kept in found:
         kept.write_text('{"3": 1}')  # what is no such file is as none, and the run itself has no such evaluation now
     with pytest.raises(AdafedError, match="a trial was not evaluated by round 3"):
         tune(config, tmp_path, **given)
+
+
+def test_what_a_removed_run_said_is_not_believed_of_the_next(tmp_path: Path) -> None:
+    points = [{"server.rate": 1.0}]
+
+    def judged(lr: float) -> float:
+        config = CONFIG.changed(local={"lr": lr})
+        return Bench(config, tmp_path, (1000,), 1, lambda *_: None).tried(points, 3)[0].score("mean")
+
+    at_first = judged(0.5)
+    shutil.rmtree(next(tmp_path.glob("*/seed-1000")))
+    assert judged(1e-9) != at_first
 
 
 def test_a_safe_step_is_searched_without_momentum() -> None:

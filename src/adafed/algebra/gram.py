@@ -44,6 +44,7 @@ TRUSTED_CONDITION = 1e-4 / 2.0**-24
 # Below this mean square, products of single numbers sink towards float32's smallest normal number, 1e-38.
 SMALLEST_MEAN_SQUARE = 1e-30
 SMALLEST_SQUARED_LENGTH = 1e-290
+LARGEST_SQUARED_LENGTH = 1e37  # float32 ends at 3e38
 
 SMALL = 2**20  # numbers in all the updates, up to which float64 takes no time worth saving
 
@@ -136,6 +137,13 @@ def gram(rows: Rows, *, precise: bool = False, memory_budget: int = MEMORY_BUDGE
         for part in in_order(partial, rows, step, memory_budget // bytes_a_worker):
             total += part
     return np.where(np.tri(rows.count, dtype=bool), total, total.T)  # the same on both sides to the bit
+
+
+def within_float32(squared: NDArray[np.float64], length: int) -> bool:
+    """Whether all products of rows with these squared lengths stay in float32's range. A length that is not known (NaN)
+    and a zero say nothing."""
+    used = squared[squared > 0]
+    return bool(((used >= SMALLEST_MEAN_SQUARE * length) & (used <= LARGEST_SQUARED_LENGTH)).all())
 
 
 def step_length(count: int, dtype: np.dtype[Any]) -> int:

@@ -79,5 +79,7 @@ def can_keep(study: Study, path: Path | None, told: dict[str, str]) -> None:
 def keep_runs(study: Study, runs: Sequence[Run], path: Path, told: dict[str, str]) -> None:
     from adafed.studies import results
 
-    results.keep(results.gathered(study.title or study.name, study.columns, runs, told), path)
-    errors.print(f"kept in {path}")
+    found = results.gathered(study.title or study.name, study.columns, runs, told)
+    results.keep(found, path)
+    left = len(runs) - len(found.runs)
+    errors.print(f"kept in {path}" + (f", but for {left} of {len(runs)} runs that are not finished" if left else ""))

@@ -62,6 +62,8 @@ class CohortSection(Section):
             raise ValueError("give either fraction or count, not both")
         if self.candidates is not None and self.sampling != "power-of-choice":
             raise ValueError('candidates are for sampling = "power-of-choice"')
+        if self.power != 1.0 and self.sampling != "loss":
+            raise ValueError(f'power = {self.power} is for sampling = "loss"')
         return self
 
 

@@ -58,7 +58,8 @@ class Dataset:
 
     Images are uint8 of shape (n, channels, height, width); text is integer of shape (n, length); features are
     float32. `groups[i]` is the natural owner (writer, role) of sample i, or None where the set has none;
-    `group_names` names them. `is_test[i]` tells the publisher's test part, or is None where there is none.
+    `group_names` names them. `is_test[i]` tells the publisher's test part, or is None where there is none. With
+    `wrong_labels` some targets of the other part are wrong, so that nobody should be tested on it.
     """
 
     name: str
@@ -70,6 +71,7 @@ class Dataset:
     groups: npt.NDArray[np.int64] | None = None
     group_names: tuple[str, ...] | None = None
     is_test: npt.NDArray[np.bool_] | None = None
+    wrong_labels: bool = False
 
     def __len__(self) -> int:
         return len(self.targets)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -70,7 +71,7 @@ def load(root: Path, *, train: str = "noisy", size: int = 224, margin: int = 0, 
     sources = [path for keys, labels, _ in lists for path in (keys, labels)]
     sources += [path for part, _ in parts for path, _ in part]
     options = {"train": train, "size": size, "limit": limit} | ({"margin": margin} if margin else {})
-    return store.cached(RECIPE, root, sources, build, options=options)
+    return replace(store.cached(RECIPE, root, sources, build, options=options), wrong_labels=train == "noisy")
 
 
 def missing(root: Path) -> str:

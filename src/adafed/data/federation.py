@@ -105,6 +105,11 @@ def federate(
         raise AdafedError(f"split.pool = {pool!r} is unknown: choose one of {', '.join(POOLS)}.")
     if mode == "published" and dataset.is_test is None:
         raise AdafedError(f"split.mode = 'published' needs a test part: {dataset.name} has none, use 'within'.")
+    if mode != "published" and dataset.wrong_labels:
+        raise AdafedError(
+            f"split.mode = {mode!r} would test on training samples, and some labels of {dataset.name} are wrong there; "
+            "use 'published', which tests on its test part."
+        )
     samples = np.arange(len(dataset))
     if dataset.is_test is not None and (mode == "published" or pool == "train"):
         samples = np.flatnonzero(~dataset.is_test)

@@ -72,7 +72,7 @@ def with_human_labels(dataset: Dataset, root: Path, kind: str) -> Dataset:
     targets[train] = noisy[: len(train)]
     digest = hashlib.sha256(f"{dataset.checksum} {kind}".encode())
     digest.update(np.ascontiguousarray(targets).data)
-    return replace(dataset, name=f"{dataset.name}n", targets=targets, checksum=digest.hexdigest())
+    return replace(dataset, name=f"{dataset.name}n", targets=targets, checksum=digest.hexdigest(), wrong_labels=True)
 
 
 def missing(name: str, root: Path) -> str:

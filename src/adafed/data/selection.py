@@ -6,8 +6,9 @@ keep_classes   [36, 37] or {shirt = 6, pullover = 2}: only these, numbered anew 
 owner          "class": every class is the natural owner of its samples, by its name if it has one
 resize         32: images of 32 x 32, by the linear filter
 share          0.2: a fifth of the samples of every class (of every owner, where there are owners), train and test alike
-standardise    "pixel": every input less its mean over the training samples, divided by its deviation + 0.001;
-               "channel": images, each channel less its mean over the training samples, divided by its deviation
+standardise    "pixel": every input less its mean over the samples, divided by its deviation + 0.001; "channel": images,
+               each channel less its mean over the samples, divided by its deviation. The publisher's test part has no
+               say in either; where clients' test samples are dealt from the rest (split.mode = "within"), they have
 """
 
 from __future__ import annotations

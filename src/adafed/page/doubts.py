@@ -115,6 +115,14 @@ def _of(run: Run) -> list[tuple[str, bool]]:
         if times:
             why = next(event.why for event in run.events if event.what == what)
             found.append((f"in {times} of {run.done} rounds {said}: {why}", False))
+    absent = [event for event in run.events if event.what == "not_evaluated"]
+    if absent:
+        rounds = len({number for event in absent for number in event.rounds})
+        clients = max(event.clients for event in absent)
+        found.append((
+            f"in {rounds} of {len(run.at)} evaluations up to {clients} clients did not answer: the numbers are of the "
+            "others alone", True,
+        ))  # fmt: skip
     skipped = sum(event.times for event in run.events if event.what == "skipped")
     if skipped:
         found.append((f"{skipped} of {run.done} rounds changed nothing", skipped > OFTEN * run.done))

@@ -50,7 +50,8 @@ class Rounds:
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened in some rounds: `what` is dropped, bounded, warned, skipped, fallback, hidden."""
+    """Something that happened in some rounds: `what` is dropped, bounded, warned, not_evaluated, skipped,
+    fallback or hidden."""
 
     what: str
     why: str

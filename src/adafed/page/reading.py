@@ -23,7 +23,7 @@ from adafed.server_rules.base import client_key
 
 SERIES = ("rho", "mean_decrease", "norm", "mean_norm", "condition", "negative")
 NUMBER = re.compile(r"(?<!\S)[-+]?\d[\d.]*(?:e[-+]?\d+)?(?=[,;:]?(?:\s|$))")
-NOTED = ("bounded", "warned")  # the round's notes with what guards did and saw, by client
+NOTED = ("bounded", "warned", "not_evaluated")  # notes by client: what guards did and saw, who was not there to measure
 IN_WORDS = ("fallback", "hidden")  # why a rule did not what it usually does; why remembered updates were not shown
 
 

@@ -43,12 +43,14 @@ def column(key: str, where: str = "columns") -> Column:
 class Cell:
     """The mean of some values, and their standard deviation (n - 1) where there are several. None: not known.
 
-    `mark` follows the number, for a note; `digits` takes the place of the column's.
+    `mark` follows the number, for a note; `digits` takes the place of the column's. One that is of some seeds only, and
+    not because they were not run, does not compete.
     """
 
     values: tuple[float, ...]
     mark: str = ""
     digits: int | None = None
+    competes: bool = True
 
     @property
     def mean(self) -> float | None:
@@ -85,7 +87,10 @@ class Table:
         means = [
             (better * cell.mean, i)
             for i, row in enumerate(self.rows)
-            if (cell := row.cells[column]).mean is not None and not row.personalised and not row.reference
+            if (cell := row.cells[column]).mean is not None
+            and cell.competes
+            and not row.personalised
+            and not row.reference
         ]
         if not better or len(means) < 2:
             return {}

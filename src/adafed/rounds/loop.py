@@ -6,6 +6,7 @@ measures where its clients are, and nothing else.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter
@@ -23,6 +24,8 @@ from adafed.rounds.replies import Reply
 from adafed.rounds.round import DID_NOT_ANSWER, ServerHalf
 from adafed.rounds.safe import Trying
 from adafed.server.state import ServerState
+
+log = logging.getLogger(__name__)
 
 Part = Literal["train", "validation", "test"]
 
@@ -196,7 +199,19 @@ class Loop:
             for one, scores in zip(wanted, found, strict=True)
             if any(score.samples for score in scores)
         ]
+        if missing := self._not_measured(wanted, found):
+            log.warning("round %d: evaluated without %s", t, ", ".join(missing))
+            record = replace(record, notes=record.notes | {"not_evaluated": dict.fromkeys(missing, DID_NOT_ANSWER)})
         return replace(record, evaluations=tuple(evaluations))
+
+    def _not_measured(self, wanted: Sequence[Wanted], found: Sequence[Sequence[Scores]]) -> list[str]:
+        """Who is not in an evaluation that should be of everybody; its numbers are then of other clients."""
+        gone = {
+            client
+            for one, scores in zip(wanted, found, strict=True)
+            for client in set(one.clients) - {score.client for score in scores}
+        }
+        return [self.half.name_of(client) for client in sorted(gone)]
 
     def _evaluations(self, t: int) -> list[Wanted]:
         """Everybody's, not a sample's: fairness is about all clients."""

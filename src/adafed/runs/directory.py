@@ -151,6 +151,8 @@ class RunDirectory:
                 self._forget_released(state)
         if self._clients is not None and self.config.keeps:
             self._drop_old_kept(state)
+            if any(one.dropped for one in record.participants):
+                self._drop_unnamed(state)
         self._track.add(record)
 
     def finish(self, model: FlatModule, state: ServerState) -> None:
@@ -300,6 +302,14 @@ class RunDirectory:
         old = ((client, self._named.get(client)) for client, last in state.kept.items() if last == state.round)
         self._superseded = [self.kept(int(client), last) for client, last in old if last is not None]
         self._named = state.kept
+
+    def _drop_unnamed(self, state: ServerState) -> None:
+        """What clients kept of this round whose updates were left out, where they go on from what they kept before."""
+        assert self._clients is not None
+        named = {self.kept(int(client), last) for client, last in state.kept.items() if last == state.round}
+        for file in self._clients.glob(f"*-{state.round}.safetensors"):
+            if KEPT.fullmatch(file.name) and file not in named:
+                file.unlink()
 
     def _forget_superseded(self) -> None:
         for file in self._superseded:

@@ -20,7 +20,7 @@ from adafed.algebra.gram import ZERO
 from adafed.algebra.rows import Rows, Updates
 from adafed.algebra.stored import StoredRow
 from adafed.algebra.weighted_sum import finite_sum_and_norm
-from adafed.errors import AdafedError, NoClientLeft
+from adafed.errors import AdafedError, NoClientLeft, OutOfRange
 from adafed.server.everyone import Everyone, next_memory
 from adafed.server.given import MADE_HERE, Values, ids_of, numbers_of, require, single
 from adafed.server.memory import NOBODY, Memory, Remember
@@ -216,7 +216,7 @@ def _aggregated(rule: Rule, rows: Rows, facts: Facts, state: RuleState, guards: 
         judged = truth(left, rows, state.known, remember)
         everyone, answer = _with_everyone(rule, rows, state, left, remember, hidden=not judged.enough)
     elif left.kept:
-        answer = rule.answer(left.facts_for(rule), state.numbers)
+        answer = _answered(rule, left.facts_for(rule), state)
     else:
         told = "; ".join(f"client {facts.clients[k]}: {reason}" for k, reason in left.dropped.items())
         raise NoClientLeft(f"no client is left to aggregate: {told}")
@@ -229,12 +229,19 @@ def _with_everyone(
     """The answer for the cohort and those that are remembered; the products again in float64 where too much cancels."""
     everyone = Everyone.of(left, rows, state.known, rule, remember, hidden=hidden)
     if not len(everyone.older):  # nobody else is known: all is as without a memory, to the bit
-        return everyone, rule.answer(left.facts_for(rule), state.numbers)
-    answer = rule.answer(everyone.facts, state.numbers)
+        return everyone, _answered(rule, left.facts_for(rule), state)
+    answer = _answered(rule, everyone.facts, state)
     if not everyone.trusted(left.of_sent(answer.coefficients)):
         everyone = Everyone.of(left, rows, state.known, rule, remember, hidden=hidden, precise=True)
-        answer = rule.answer(everyone.facts, state.numbers)
+        answer = _answered(rule, everyone.facts, state)
     return everyone, answer
+
+
+def _answered(rule: Rule, facts: Facts, state: RuleState) -> Answer:
+    try:
+        return rule.answer(facts, state.numbers)
+    except np.linalg.LinAlgError as error:  # numbers out of all proportion: the round can be skipped
+        raise OutOfRange(f"rule {rule.name} could not solve with the updates' inner products: {error}") from None
 
 
 def _outcome(

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from adafed.algebra.gram import gram
+from adafed.algebra.gram import gram, within_float32
 from adafed.algebra.rows import Array, Rows
 from adafed.algebra.sketch import sketched
 from adafed.server.memory import Memory, Remember, Row, products
@@ -68,9 +68,10 @@ class Everyone:
             between = products(small, older, precise=True)
             matrix = np.block([[gram(small, precise=True), between], [between.T, older.matrix(precise=True)]])
         elif "gram" in rule.needs:
-            fresh = rows.select(left.kept)
-            own = gram(fresh, precise=True) if precise else left.gram
+            fresh, own = rows.select(left.kept), left.gram
             assert own is not None
+            precise = precise or not within_float32(np.append(own.diagonal(), older.lengths**2), rows.length)
+            own = gram(fresh, precise=True) if precise else own
             stored = [] if remember.store.exact else _stored(rows, left, remember)
             both = products(fresh.with_stored(stored), older, precise=precise)
             between = both[: len(left.kept)]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from adafed.algebra.gram import within_float32
 from adafed.algebra.rows import Rows
 from adafed.algebra.sketch import sketched
 from adafed.server.memory import Memory, Remember, Returned, products
@@ -58,12 +59,14 @@ def shares_still_true(left: Remaining, rows: Rows, known: Memory, remember: Reme
     fresh = rows.select(left.kept)
     if remember.store.sketch:
         fresh = Rows(sketched(fresh, remember.store.sketch))
-    between = products(fresh, before, precise=False)
+    # What was sent may be too long for float32's products, however a guard bounds it.
+    fits = left.gram is None or within_float32(np.append(left.gram.diagonal(), before.lengths**2), rows.length)
+    between = products(fresh, before, precise=not fits)
     if left.mixing is not None:
         between = left.mixing @ between
     elif left.multipliers is not None:
         between = left.multipliers[:, None] * between
-    squares = np.diag(before.matrix())
+    squares = np.diag(before.matrix(precise=not fits))
     with np.errstate(all="ignore"):  # a remembered update may be zero
         shares = between[[k for k, _ in both], np.arange(len(both))] / squares
     return np.clip(shares[np.isfinite(shares)], 0.0, 1.0)

@@ -53,7 +53,7 @@ class FedFV(Rule):
         mean = np.zeros(len(gram))
         mean[:count] = 1.0 / count
         combination = self._without_internal_conflicts(facts, gram)
-        for past in range(facts.round - self.tau, facts.round):
+        for past in range(max(1, facts.round - self.tau), facts.round):
             rows = [
                 count + i
                 for i, (client, round_) in enumerate(facts.memory)

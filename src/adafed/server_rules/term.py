@@ -47,7 +47,7 @@ class TERM(Rule):
     def answer(self, facts: Facts, state: Numbers) -> Answer:
         losses = facts.need_losses()
         with np.errstate(over="ignore"):  # the difference first, and by halves: t F and F_j - F_k may overflow
-            tilted = 2.0 * self.t * (0.5 * losses - 0.5 * (losses.max() if self.t > 0 else losses.min()))
+            tilted = self.t * (2.0 * (0.5 * losses - 0.5 * (losses.max() if self.t > 0 else losses.min())))
         weights = np.exp(tilted)
         if self.weighted:
             weights *= facts.need_sizes() / facts.need_sizes().max()

@@ -45,11 +45,23 @@ class Setup:
         return max(len(runs) for runs in self.methods().values())
 
     def methods(self) -> dict[str, dict[int, KeptRun]]:
-        return {spoken(method, next(iter(runs.values()))): runs for method, runs in self.kept.methods().items()}
+        """By the names that tables use; a second method of one name keeps its own."""
+        found: dict[str, dict[int, KeptRun]] = {}
+        for method, runs in self.kept.methods().items():
+            name = spoken(method, next(iter(runs.values())))
+            found[method if name in found else name] = runs
+        return found
 
     def rivals(self) -> list[str]:
-        """Methods that serve everyone with one model, and so compete."""
-        return [method for method, runs in self.methods().items() if not personalised(runs)]
+        """Methods that serve everyone with one model, and so compete. One that shares a single seed with FedAvg does
+        not: nothing could be told apart from it."""
+        found, base = self.methods(), self.methods().get(BASE, {})
+        enough = min(2, len(base))
+        return [
+            method
+            for method, runs in found.items()
+            if not personalised(runs) and len(runs.keys() & base.keys()) >= enough
+        ]
 
     def value(self, method: str, key: str) -> float | None:
         """The mean over the seeds of the last tenth of the rounds."""
@@ -64,10 +76,17 @@ class Setup:
         known = [a - b for a, b in pairs if a is not None and b is not None]
         return difference(known) if known else None
 
+    def _level(self, method: str, key: str) -> float | None:
+        """What ranks a method: how much it is above FedAvg at the seeds that both have."""
+        if BASE not in self.methods():
+            return self.value(method, key)
+        found = self.difference(method, BASE, key)
+        return None if found is None else found.mean
+
     def best(self, key: str) -> list[str]:
         """The best of the rivals, then all that are not told apart from it."""
         better = METRICS[key].direction
-        values = {method: self.value(method, key) for method in self.rivals()}
+        values = {method: self._level(method, key) for method in self.rivals()}
         ranked = sorted((-better * value, method) for method, value in values.items() if value is not None)
         if not ranked:
             return []

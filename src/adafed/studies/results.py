@@ -22,7 +22,7 @@ from adafed.report.figures import Curves
 from adafed.report.tables import Cell, Column, Row, Table, cells, column
 from adafed.rounds.cohort import BY_LOSS, OTHER_COHORTS
 from adafed.runs.summary import LATE, Metrics, evaluations, known_mean, metrics
-from adafed.studies.compare import Run
+from adafed.studies.compare import Run, last_round
 
 FORMAT = 1
 SMOOTHED = 3  # evaluations averaged before a round counts as having reached something: one swing is no arrival
@@ -139,8 +139,9 @@ def load(path: str | Path) -> Kept:
 
 
 def gathered(title: str, columns: Sequence[str], runs: Sequence[Run], told: Mapping[str, Any]) -> Kept:
-    """Of the runs that are there, finished or not."""
-    there = [run for run in runs if (run.directory / "rounds.sqlite").exists()]
+    """Of the runs that are finished: a kept file does not say how many rounds were asked for, so one that was stopped
+    would be compared as if it had had them all. The same command goes on with it, and keeps it then."""
+    there = [run for run in runs if last_round(run) >= run.config.rounds]
     found = [kept_run(run.method, run.directory, columns=columns) for run in there]
     return Kept(title, tuple(columns), tuple(run for run in found if run is not None), dict(told))
 
@@ -282,7 +283,7 @@ def rounds_to(kept: Kept, levels: Mapping[str, float]) -> Table:
             reached = [run.reached(key, level) for run in runs.values()]
             there = tuple(float(round_) for round_ in reached if round_ is not None)
             missed = len(reached) - len(there)
-            line.append(Cell(there, f" ({missed} of {len(reached)} never)" if missed else "", 0))
+            line.append(Cell(there, f" ({missed} of {len(reached)} never)" if missed else "", 0, competes=not missed))
         rows.append(Row(method, tuple(line), next(iter(runs.values())).personalised))
     picked = tuple(Column(f"{kept_column(key).label} ≥ {level:g}", -1) for key, level in levels.items())
     note = f"the first round whose evaluation, averaged with the {SMOOTHED - 1} before it, is there"

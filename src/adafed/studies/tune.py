@@ -94,9 +94,10 @@ class Bench:
 
 
 def _summary(run: Run, rounds: int) -> RunSummary:
-    """A run as it was when its rung ended. Beside the run, for a run that goes on loses what was measured because a
-    round was its last, and a search that is repeated must choose as it did."""
-    file = run.directory.with_name(f"{run.directory.name}.rungs.json")
+    """A run as it was when its rung ended. In a file of its own, for a run that goes on loses what was measured because
+    a round was its last, and a search that is repeated must choose as it did; in the run's directory, so that who
+    removes the run removes what it said."""
+    file = run.directory / "rungs.json"
     kept = _kept_rungs(file)
     found = summarise(run.directory, "validation", until=rounds)
     if str(rounds) in kept:
