@@ -162,6 +162,53 @@ def test_a_profile_changes_the_experiment(
     assert "round 2 of 2" in capsys.readouterr().out
 
 
+def test_runs_of_one_name_are_not_averaged(
+    experiment: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, rate in (("one", "1"), ("other", "0.001")):
+        called(monkeypatch, "run", str(experiment), "--set", f"server.rate={rate}", "--out", name, "-q", "--no-report")
+    capsys.readouterr()
+    assert called(monkeypatch, "show", "one", "other", "-f", "csv") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 3
+    assert "one" in lines[1]
+    assert "other" in lines[2]
+    Path("study").mkdir()
+    Path("one").rename("study/one")
+    assert called(monkeypatch, "show", "study") == 2
+    assert "it holds runs: name those, or look at all of them with adafed report" in capsys.readouterr().err
+
+
+def test_a_run_without_test_samples_says_so(
+    experiment: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = ["run", str(experiment), "--set", "split.test=0", "--out", "here", "-q", "--no-report"]
+    assert called(monkeypatch, *run) == 0
+    assert "no client was tested (split.test = 0)" in capsys.readouterr().err
+
+
+def test_a_comparison_goes_where_the_files_name_says(
+    experiment: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    experiment.write_bytes(b"\xef\xbb\xbf" + b'name = "own"\n' + experiment.read_bytes())  # as Notepad saves it
+    assert called(monkeypatch, "compare", str(experiment), "-m", "FedAvg", "-q", "--no-report") == 0
+    assert Path("runs/own").is_dir()
+
+
+def test_a_folder_of_results_says_what_it_leaves_out(
+    experiment: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for rule, file in (("fedavg", "kept/a.json"), ("term", "kept/b.json")):
+        called(
+            monkeypatch, "compare", str(experiment), "-r", rule, "--seeds", "0,1", "--keep", file, "-q", "--out", rule
+        )
+    capsys.readouterr()
+    assert called(monkeypatch, "results", "kept") == 0
+    captured = capsys.readouterr()
+    assert "FedAvg" in captured.out
+    assert "left out: b: no FedAvg" in captured.err
+
+
 def test_show_lists_the_worst_clients(
     experiment: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -228,6 +275,15 @@ def test_the_help_of_tune_has_the_rates_that_it_tries() -> None:
         (["compare", "small.toml", "--seeds", "a,b"], "--seeds is 'a,b'"),
         (["compare", "small.toml", "--seeds", "0,0"], "--seeds is '0,0'; they must be different"),
         (["compare", "small.toml", "--set", "seed=5"], "--set seed=5 is at odds with seed 0"),
+        (["compare", "small.toml", "--rule", "adafed:gamma"], "--rule 'adafed:gamma': 'gamma' is not of the form"),
+        (
+            ["tune", "small.toml", "--rule", "adafed:gamma=2"],
+            "--rule is 'adafed:gamma=2'; give its name, and what to try",
+        ),
+        (
+            ["tune", "small.toml", "--memories", "sometimes"],
+            "--memories has 'sometimes'; give numbers of rounds, or all",
+        ),
         (["compare", "small.toml", "--keep", "small.toml"], "small.toml holds no kept results"),
         (["compare", "small.toml", "--keep", "small.toml/x.json"], "small.toml/x.json could not be written"),
         (["compare", "small.toml", "--jobs", "2", "--out", "small.toml"], "could not be written: Not a directory"),

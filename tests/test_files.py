@@ -72,3 +72,13 @@ def test_the_library_reads_every_type_and_shape(tmp_path: Path, dtype: torch.dty
 def test_a_missing_folder_is_told(tmp_path: Path) -> None:
     with pytest.raises(AdafedError, match="could not be written: No such file or directory"):
         save_tensors(tmp_path / "missing" / "x.safetensors", {"a": torch.zeros(2)})
+
+
+def test_a_link_stays_one_and_a_device_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    write_whole(tmp_path / "link", b"one")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real").read_bytes() == b"one"
+    for place in (Path("/dev/null"), tmp_path):
+        with pytest.raises(AdafedError, match="is a folder or a device, and would be replaced; name a file"):
+            write_whole(place, b"one")

@@ -3,6 +3,7 @@ configuration as `module:attribute`, and run here and in a worker process."""
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -232,6 +233,92 @@ def test_a_subclass_with_nothing_but_methods_needs_no_decorator(mine: str) -> No
 def test_rules_that_do_not_fit(mine: str, what: str, chosen: dict[str, Any], told: str) -> None:
     with pytest.raises(AdafedError, match=told) as caught:
         adafed.rule(f"{mine}:{what}", **chosen)
+    assert "\n" not in str(caught.value)
+
+
+WRONG = """
+from dataclasses import dataclass
+import numpy as np
+from adafed import Rule
+from adafed.client_rules.base import ClientRule
+from adafed.server_rules import Answer
+from adafed.server_rules.guards import Guard
+
+@dataclass(frozen=True)
+class TooMany(Rule):
+    @property
+    def needs(self):
+        return frozenset({"losses"})
+    def answer(self, facts, state):
+        return Answer(np.ones(facts.count + 1))
+
+class Bare(TooMany):
+    def answer(self, facts, state):
+        return np.ones(facts.count)
+
+class Raising(TooMany):
+    def answer(self, facts, state):
+        return 1 / 0
+
+class NotANumber(TooMany):
+    def answer(self, facts, state):
+        return Answer(np.full(facts.count, np.nan))
+
+class Misspelt(TooMany):
+    @property
+    def needs(self):
+        return frozenset({"lossez"})
+
+@dataclass(frozen=True)
+class Judge(Guard):
+    def judge(self, facts, needs):
+        return 1 / 0
+
+@dataclass(frozen=True)
+class Trips(ClientRule):
+    def begin(self, visit):
+        return 1 / 0
+
+class Silent(Trips):
+    def begin(self, visit):
+        return None
+"""
+
+
+@pytest.mark.parametrize(
+    ("chosen", "told"),
+    [
+        ({"rule": "{}:TooMany"}, r"rule .*:TooMany answered with coefficients of shape \(11,\); it must be \(10,\)"),
+        ({"rule": "{}:Bare"}, r"rule .*:Bare answered with a ndarray; it must be an Answer"),
+        ({"rule": "{}:Raising"}, r"rule = '.*:Raising' raised ZeroDivisionError\(.*\) in wrong_\d+\.py, line \d+"),
+        ({"rule": "{}:NotANumber"}, r"rule .*:NotANumber answered with coefficients \[nan.*; each must be finite"),
+        ({"rule": "{}:Misspelt"}, r"needs 'lossez'; it may need accuracies, gram, local_lr, losses, norms, sizes"),
+        ({"guards": {"use": ["{}:Judge"]}}, r"guards.use = '.*:Judge' raised ZeroDivisionError"),
+        ({"client": {"rules": ["{}:Trips"]}}, r"client.rules = '.*:Trips' raised ZeroDivisionError"),
+        (
+            {"client": {"rules": ["{}:Silent"]}},
+            r"client rule .*:Silent began with a NoneType; begin must return a Begun",
+        ),
+    ],
+    ids=str,
+)
+def test_own_parts_that_do_wrong_are_told(
+    chosen: dict[str, Any], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"wrong_{abs(hash(told)) % 10**8}"
+    (tmp_path / f"{name}.py").write_text(WRONG)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    config = config_from(
+        {
+            "rounds": 1,
+            "partition": {"name": "iid", "clients": 10},
+            "model": {"name": "logistic"},
+            "run": {"workers": 0},
+            **json.loads(json.dumps(chosen).replace("{}", name)),
+        }
+    )
+    with pytest.raises(AdafedError, match=told) as caught:
+        list(adafed.simulate(config))
     assert "\n" not in str(caught.value)
 
 

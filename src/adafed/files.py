@@ -56,6 +56,10 @@ def partial(path: Path, process: int) -> Path:
 def _beside(path: Path, durable: bool) -> Iterator[Path]:
     """A file to write, which then takes the place of `path`; `durable` waits for the disk, which a power cut needs and
     a killed process does not."""
+    with full_disk_in_a_sentence(path):
+        path = path.resolve() if path.is_symlink() else path  # a link stays one
+        if path.exists() and not path.is_file():
+            raise AdafedError(f"{path} is a folder or a device, and would be replaced; name a file")
     temporary = partial(path, os.getpid())
     with full_disk_in_a_sentence(path):
         try:

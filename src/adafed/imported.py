@@ -7,8 +7,8 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, Protocol
 
 from adafed.errors import AdafedError
 
@@ -24,6 +24,23 @@ def own_code(key: str, spec: str) -> Iterator[None]:
         last = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{os.path.basename(last.filename)}, line {last.lineno}"
         raise AdafedError(f"{key} = {spec!r} raised {error!r} in {where}.") from error
+
+
+def ours(part: object) -> bool:
+    """Whether a rule, a guard or an optimiser is of this package; what the user's own do is not known."""
+    return type(part).__module__.startswith("adafed.")
+
+
+def maybe_own(key: str, part: Named) -> AbstractContextManager[None]:
+    """While a part runs that may be the user's own."""
+    return nullcontext() if ours(part) else own_code(key, part.name)
+
+
+class Named(Protocol):
+    """A rule, a guard."""
+
+    @property
+    def name(self) -> str: ...
 
 
 def attribute(spec: str, key: str) -> Any:

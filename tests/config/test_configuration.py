@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from adafed import Config, config_from, load_config, simulate
+from adafed import AdafedError, Config, config_from, load_config, simulate
 from adafed.client_rules import Ditto
 from adafed.config.merging import merged
 from adafed.server_rules import RULES, rule
@@ -17,6 +18,17 @@ from adafed.server_rules.guards import DEFAULT_GUARDS
 def test_the_defaults_are_a_run() -> None:
     records = list(simulate(Config(rounds=1).changed(run={"workers": 0})))
     assert len(records) == 1
+
+
+@pytest.mark.parametrize("given", ["first.toml", None, [], {1: 2}])
+def test_what_is_no_mapping_is_told(given: Any) -> None:
+    with pytest.raises(AdafedError, match=r"give a mapping of keys and values, or a file to adafed\.load_config"):
+        config_from(given)
+
+
+def test_a_configuration_that_was_not_read_is_told() -> None:
+    with pytest.raises(AdafedError, match=r"config is a dict; give what adafed\.config_from or load_config returns"):
+        list(simulate({"rounds": 1}))  # type: ignore[arg-type]
 
 
 def test_a_partition_without_a_name_is_the_usual_one() -> None:

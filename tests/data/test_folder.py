@@ -205,7 +205,7 @@ def test_a_function_may_return_the_clients(here: str) -> None:
         ("nothing", "returned NoneType; it must return"),
         ("empty", "has no clients"),
         ("odd", r"client a: expected \(x, y\) or a dictionary of arrays, not int"),
-        ("mixed", r"inputs differ in shape, \(2,\) and \(3,\)"),
+        ("mixed", r"inputs differ in shape, \(2,\) \(client a\) and \(3,\) \(client b\)"),
         ("twice", "two clients have the same id"),
         ("ragged", "is not a rectangular array"),
         ("SEED", "is int; it must be a function or a class"),

@@ -119,6 +119,16 @@ def test_the_method_with_the_best_worst_tenth_is_the_one_compared() -> None:
     assert any("allowing for the choice among 2" in text for text in found)
 
 
+def test_what_another_method_costs_beyond_chance_is_told_too() -> None:
+    one = [{"mean": 50.0 + k, "worst_10": 20.0 + k} for k in range(4)]
+    best = [{"mean": 50.0 + 2 * (k % 2), "worst_10": 22.0 + k} for k in range(4)]
+    worse = [{"mean": 42.0 + k + 0.1 * (k % 2), "worst_10": 20.0 + 3 * (k % 2)} for k in range(4)]
+    found = sentences(summarised({"FedAvg": one, "AdaFed": best, "q-FFL": worse, "TERM": one}))
+    assert [text for text in found if text.startswith("Beyond chance too")] == [
+        "Beyond chance too, against FedAvg: q-FFL costs 7.9 points on average."
+    ]
+
+
 def test_a_name_with_a_comma_stands_in_quotation_marks() -> None:
     one = [{"mean": 50.0, "worst_10": 20.0}]
     first, second, *_ = sentences(summarised({"AdaFed, gamma=1": one, "AdaFed, gamma=2": one}))

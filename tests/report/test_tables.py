@@ -78,6 +78,25 @@ def test_the_terminal_form_fits_80_columns_with_seven_columns() -> None:
     assert "…" not in console.file.getvalue()
 
 
+@pytest.mark.parametrize("width", [20, 30, 45, 60, 80, 120])
+def test_no_number_is_cut_on_a_narrow_terminal(width: int) -> None:
+    columns = tuple(Column(label, 1) for label in ("mean %", "σ_a", "worst 10%", "best 10%"))
+    rows = [
+        Row(f"adafed(gamma={k}.0), seed {k}", tuple(Cell((10.0 * c + k, 10.5 * c + k)) for c in range(4)))
+        for k in (1, 2)
+    ]
+    console = Console(width=width, file=io.StringIO())
+    table = Table("A title", columns, tuple(rows), ("a note",))
+    console.print(table.rich())
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    assert "…" not in text
+    assert all(len(line) <= width for line in text.splitlines())
+    assert text.count("A title") == text.count("a note") == 1
+    for line in table._texts("±", fewer=1):
+        assert all(number in text for number in line)
+
+
 def test_a_column_is_made_from_a_metric() -> None:
     assert column("kl") == Column("KL(a‖u)", -1, "KL ($a\\|u$)", 4)
     assert Column.of(Metric(lambda e: 0.0, "x", 1, digits=0)) == Column("x", 1, None, 0)

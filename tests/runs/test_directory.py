@@ -171,7 +171,7 @@ def test_rows_or_checkpoints_that_are_gone_are_told_and_nothing_is_lost(tmp_path
     shutil.copytree(run, tmp_path / "copy")
     for file in run.glob("rounds.sqlite*"):
         file.unlink()
-    with pytest.raises(AdafedError, match=r"rounds\.sqlite holds 0 rounds and the checkpoint is of round 3"):
+    with pytest.raises(AdafedError, match=r"holds checkpoints but no rounds\.sqlite; restore it"):
         list(simulate(experiment(rounds=4), directory=run))
     shutil.rmtree(tmp_path / "copy" / "checkpoints")
     with pytest.raises(AdafedError, match=r"holds 3 rounds and no checkpoint to go on from"):
@@ -217,6 +217,14 @@ def test_what_clients_that_were_dropped_kept_is_not_left_behind(tmp_path: Path) 
         files = [file.name.partition("-")[0] for file in (tmp_path / "run" / "clients").iterdir()]
         assert "0" not in files
         assert len(files) <= 3 * 3, record.round  # the newest, and those that a power cut could send us back to
+
+
+def test_a_run_without_its_rows_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
+    list(simulate(experiment(), directory=tmp_path / "run"))
+    (tmp_path / "run" / "rounds.sqlite").unlink()
+    with pytest.raises(AdafedError, match=r"holds checkpoints but no rounds\.sqlite; restore it"):
+        list(simulate(experiment(rounds=4), directory=tmp_path / "run"))
+    assert not (tmp_path / "run" / "rounds.sqlite").exists()
 
 
 def test_a_directory_that_cannot_be_made_is_told(tmp_path: Path) -> None:

@@ -53,9 +53,7 @@ def test_a_single_pair_tells_nobody_apart_and_does_not_compete() -> None:
 
 
 def test_methods_are_ranked_over_the_seeds_they_share_with_fedavg() -> None:
-    easy = [
-        run("E", seed, 41.0 + 5 * seed + 0.1 * (seed % 2)) for seed in (2, 3)
-    ]  # one above FedAvg
+    easy = [run("E", seed, 41.0 + 5 * seed + 0.1 * (seed % 2)) for seed in (2, 3)]  # one above FedAvg
     assert overview.Setup("easy", kept(*SETUP.kept.runs, *easy)).best("worst_10")[0] == "B"
 
 

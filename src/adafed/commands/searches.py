@@ -110,6 +110,8 @@ def tune(
     from adafed.config.studies import load_study
 
     study = load_study(experiment, profile)
+    if rule is not None and "=" in rule:
+        raise AdafedError(f"--rule is {rule!r}; give its name, and what to try of its options as in --grid gamma=1,2")
     own = [] if rule is None else [f"rule.name={rule}"]
     config = study.config(None, None, [*own, *(settings or []), *workers_setting(workers)])
     where = out or Path("runs") / "-".join([study.name, *([profile] if profile else []), "tune"]) / config.rule.name
@@ -164,7 +166,9 @@ def _search(
 
 
 def _rounds(word: str) -> int | str:
-    return "all" if word == "all" else int(numbers_from(word, "--memories", int)[0])
+    if word == "all" or word.isdecimal():
+        return word if word == "all" else int(word)
+    raise AdafedError(f"--memories has {word!r}; give numbers of rounds, or all, as in 0,10,all")
 
 
 def reproduce(

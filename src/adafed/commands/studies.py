@@ -156,7 +156,9 @@ def results(
     if path.is_dir():
         from adafed.studies import overview
 
-        found, _ = overview.setups(path)
+        found, left = overview.setups(path)
+        for name, why in left.items():
+            errors.print(f"left out: {name}: {why}", soft_wrap=True)
         console.print(overview.verdicts(found), markup=False, highlight=False, soft_wrap=True)
         return
     kept = load(path)

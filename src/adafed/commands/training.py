@@ -133,6 +133,8 @@ def show(
     chosen = usual if columns is None else measures_from(columns)
     found = [summarise(directory, part, columns=chosen) for directory in directories]
     names = [one.label if alone else f"{one.label}, seed {one.config.seed}" for one in found]
+    # Runs of one name are not seeds of one method: each has its own row.
+    names = [f"{name}, {one.path}" if names.count(name) > 1 else name for name, one in zip(names, found, strict=True)]
     title = f"{found[0].path}: round {found[0].rounds} of {found[0].config.rounds}" if alone else ""
     print_table(comparison(title, list(zip(names, found, strict=True)), chosen, tail=tail), form)
     if alone and worst and form is Form.table:
@@ -179,7 +181,11 @@ def _finished(config: Config, directory: Path, columns: Sequence[str], no_report
     from adafed.studies.compare import comparison
 
     name = f"{config.label}, seed {config.seed}"
-    console.print(comparison(name, [(config.label, summarise(directory, columns=columns))], columns).rich())
+    summary = summarise(directory, columns=columns)
+    if summary.final:
+        console.print(comparison(name, [(config.label, summary)], columns).rich())
+    else:
+        errors.print(f"no client was tested (split.test = {config.split.test:g}), so there is no table of fairness")
     console.print(f"saved in {directory}")
     if not no_report:
         from adafed.page import gathered

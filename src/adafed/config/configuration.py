@@ -46,10 +46,14 @@ from adafed.server_rules.guards import Guard, guards_from
 SECTIONS = tuple(kind.section for kind in WITH_KEYS if kind.section is not None)  # called as their rules are
 
 
-def _file_name(value: str) -> str:
+def is_folder_name(value: str) -> bool:
     """Runs go to a folder of this name."""
-    if not value.strip(". ") or "/" in value or "\0" in value or len(value.encode()) > 200:
-        raise ValueError("a name must be that of a folder: no slashes, not dots alone, at most 200 letters")
+    return bool(value.strip(". ")) and "/" not in value and "\0" not in value and len(value.encode()) <= 200
+
+
+def _file_name(value: str) -> str:
+    if not is_folder_name(value):
+        raise ValueError("it must be the name of a folder: no slashes, not dots alone, at most 200 letters")
     return value
 
 
@@ -231,6 +235,10 @@ def config_from(content: Mapping[str, Any]) -> Config:
         ...
         adafed.errors.AdafedError: rounds = 0: it must be greater than or equal to 1
     """
+    if not isinstance(content, Mapping) or not all(isinstance(key, str) for key in content):
+        raise AdafedError(
+            f"config_from was given {content!r}; give a mapping of keys and values, or a file to adafed.load_config"
+        )
     # Options without a name are those of the default entry: `--set rule.gamma=5` alone is enough.
     content = {key: {"name": DEFAULTS[key], **value} if key in DEFAULTS and isinstance(value, Mapping) else value
                for key, value in content.items()}  # fmt: skip

@@ -53,7 +53,7 @@ def load_kept(folder: Path) -> Config:
 def read_toml(path: str | Path, file: Path) -> dict[str, Any]:
     """What `file` says; `path` is how the user called it."""
     try:
-        text = file.read_text(encoding="utf-8")
+        text = file.read_text(encoding="utf-8-sig")  # some editors begin a file with a mark
     except OSError as error:
         raise AdafedError(f"{path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:

@@ -22,7 +22,10 @@ def sentence(error: ValidationError, config: type[BaseModel]) -> str:
     if first["type"] == "missing":
         return f"{key} is missing; it must be given"
     if first["type"] == "value_error":
-        return f"[{key}]: {first['ctx']['error']}"
+        of_a_key = isinstance(first["input"], str)  # a section's own complaint is about several of its keys
+        return (
+            f"{key} = {first['input']!r}: {first['ctx']['error']}" if of_a_key else f"[{key}]: {first['ctx']['error']}"
+        )
     # Of a key that may be of several kinds, each kind has its own complaint.
     wanted = [one["msg"].removeprefix("Input should be ") for one in complaints if _key(one["loc"]) == parts]
     wanted = ["a table with the keys of that section" if "dictionary" in text else text for text in wanted]

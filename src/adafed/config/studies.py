@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from adafed.config.configuration import Config, config_from
+from adafed.config.configuration import Config, config_from, is_folder_name
 from adafed.config.experiments import path as experiment_path
 from adafed.config.loading import STUDY_SECTIONS, read_toml
 from adafed.config.merging import merged, parse_settings
@@ -79,7 +79,11 @@ class Study:
 def load_study(path: str | Path, profile: str | None = None, variant: str | None = None) -> Study:
     """Read a study, or a plain experiment as a study without methods of its own: a file, or a packaged one by name."""
     file = experiment_path(path)
-    return study_from(read_toml(path, file), file.stem, profile, variant)
+    content = read_toml(path, file)
+    named = content.get("name")
+    return study_from(
+        content, named if isinstance(named, str) and is_folder_name(named) else file.stem, profile, variant
+    )
 
 
 def study_from(content: Mapping[str, Any], name: str, profile: str | None = None, variant: str | None = None) -> Study:

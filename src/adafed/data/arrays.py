@@ -126,10 +126,12 @@ class ArraysFederation:
             }
         if len(self._clients) != len(clients):
             raise AdafedError(f"{name}: two clients have the same id when written as text.")
-        shapes = {x.shape[1:] for arrays in self._clients.values() for x, _ in arrays.values()}
+        # Of each shape, one that has it.
+        shapes = {x.shape[1:]: client for client, arrays in self._clients.items() for x, _ in arrays.values()}
         if len(shapes) > 1:
-            raise AdafedError(f"{name}: inputs differ in shape, {' and '.join(map(str, sorted(shapes)))}.")
-        self._shape: tuple[int, ...] = shapes.pop()
+            told = " and ".join(f"{shape} (client {client})" for shape, client in sorted(shapes.items()))
+            raise AdafedError(f"{name}: inputs differ in shape, {told}.")
+        (self._shape,) = shapes
         largest = max(int(y.max(initial=0)) for arrays in self._clients.values() for _, y in arrays.values())
         self._classes = largest + 1 if classes is None else classes
 

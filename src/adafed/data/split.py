@@ -29,7 +29,7 @@ class ClientIndices:
     test: Indices
 
 
-def counts(samples: int, validation: float, test: float) -> tuple[int, int, int]:
+def counts(samples: int, validation: float, test: float, whose: str = "a client") -> tuple[int, int, int]:
     """How many samples of a client train, validate and test.
 
     Fractions are rounded to the nearest whole number, but a fraction above zero gets a sample where there are
@@ -38,7 +38,7 @@ def counts(samples: int, validation: float, test: float) -> tuple[int, int, int]
     check_fractions(validation, test)
     if samples < 1 + (test > 0):
         raise AdafedError(
-            f"a client has {samples} samples, too few to train and test on: every client needs 2 or more "
+            f"{whose} has {samples} samples, too few to train and test on: every client needs 2 or more "
             "(partition.minimum and split.limit decide, where there are any)."
         )
     tests = min(samples - 1, max(1, int(samples * test + 0.5))) if test > 0 else 0
@@ -66,11 +66,11 @@ def within(
     """Hold out fractions of each client's own samples; `stratified` spreads them evenly over its classes."""
     random = generator(seed)
     clients = []
-    for part in parts:
+    for number, part in enumerate(parts):
         order = random.permutation(part)
         if stratified:
             order = order[np.argsort(targets[order], kind="stable")]
-        role = _evenly(counts(len(part), validation, test), random)
+        role = _evenly(counts(len(part), validation, test, f"client {number}"), random)
         train, validations, tests = (np.sort(order[role == r]) for r in range(3))
         clients.append(ClientIndices(train, validations, tests))
     return clients

@@ -19,6 +19,7 @@ from adafed.client_rules.base import Begun, ClientRule, Tensors, Told, Visit
 from adafed.engines.units import KeptFile, RuleOrders
 from adafed.errors import AdafedError
 from adafed.files import save_tensors
+from adafed.imported import maybe_own
 from adafed.training.flat_module import FlatModule
 from adafed.training.local import Assignment, BatchGradients, LocalTrainer, Objective, Samples
 
@@ -210,9 +211,17 @@ def _plain(rule: ClientRule, told: Told) -> Told:
         ) from None
 
 
+def _begun(rule: ClientRule, visit: Visit) -> Begun:
+    with maybe_own("client.rules", rule):
+        begun = rule.begin(visit)
+    if not isinstance(begun, Begun):
+        raise AdafedError(f"client rule {rule.name} began with a {type(begun).__name__}; begin must return a Begun")
+    return begun
+
+
 def _objective(visits: Sequence[_Own]) -> Objective:
     """What the rules together make of the local loss."""
-    begun: list[Begun] = [rule.begin(visit) for rule, visit in visits]
+    begun = [_begun(rule, visit) for rule, visit in visits]
     made = [one.gradients for one in begun if one.gradients is not None]
     if len(made) > 1:
         raise AdafedError("client.rules has two rules that make the gradients of a batch; leave one of them out")

@@ -137,7 +137,11 @@ def _curves(report: Report) -> str:
                 "Mean decrease of the loss",
                 "Over the clients of the round, as a moving mean; below zero it rose.",
             ),
-            ("norm", "Length of the step, ‖d‖", "Solid: the direction taken. Dotted: the mean update, for scale."),
+            (
+                "norm",
+                "Length of the step, ‖d‖",
+                "With marks: the direction taken. Thin dots: the mean update.",
+            ),
         ]
     drawn = "".join(_figure(*one) for one in figures)
     more = ""

@@ -55,13 +55,13 @@ def change(report: Report, method: str, other: str, key: str, among: int = 1) ->
 
 
 def sentences(report: Report) -> list[str]:
-    """Two to four, the most important first; one where there is nothing to tell yet."""
+    """Two to five, the most important first; one where there is nothing to tell yet."""
     if report.reference is None:
         return ["No round has been evaluated yet, so there is nothing to compare."]
     other, rivals = report.reference, _rivals(report)
     found = [worst_off(report, other)]
     if rivals:
-        found.append(compared(report, rivals[0], other, len(rivals)))
+        found += [compared(report, rivals[0], other, len(rivals)), others(report, rivals[1:], other, len(rivals))]
     found += [promised(report, [*rivals[:1], other]), by_chance(report, rivals[0] if rivals else other)]
     return [one for one in found if one]
 
@@ -96,6 +96,21 @@ def compared(report: Report, method: str, other: str, among: int) -> str:
     return best + _weighed(method, other, worst, mean, "" if among == 1 else f", allowing for the choice among {among}")
 
 
+def others(report: Report, methods: Sequence[str], other: str, among: int) -> str | None:
+    """What the methods that are not the best do beyond chance."""
+    told = []
+    for method in methods:
+        found = [
+            f"{'gains' if moved.shown > 0 else 'costs'} {points(moved.found.mean)} {where}"
+            for key, where in (("worst_10", "of the worst tenth"), ("mean", "on average"))
+            if (moved := change(report, method, other, key, among)) is not None
+            and moved.found.pairs > 1
+            and moved.shown
+        ]
+        told += [f"{called(method)} {' and '.join(found)}"] if found else []
+    return f"Beyond chance too, against {called(other)}: {'; '.join(told)}." if told else None
+
+
 def _weighed(method: str, other: str, worst: Change, mean: Change, allowing: str) -> str:
     """Only what is beyond chance is said to rise or fall; the rest is set side by side."""
     over = f"over {worst.found.pairs} seeds"
@@ -125,7 +140,7 @@ def promised(report: Report, methods: Sequence[str]) -> str | None:
     if not known:
         return None
     told = " and ".join(known)
-    return f"A fair step hurts nobody: of the clients in a round, the share whose loss did not rise was {told}."
+    return f"A fair step hurts nobody: over all rounds, the share of clients whose loss did not rise was {told}."
 
 
 def by_chance(report: Report, method: str) -> str | None:

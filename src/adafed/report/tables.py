@@ -14,10 +14,14 @@ from dataclasses import dataclass, field
 from html import escape
 
 from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table as RichTable
 from rich.text import Text
 
 from adafed.metrics import Metric, metric
+
+LEAST_LABEL = 12  # of a method's name on one line
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,16 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Fitted:
+    """A table for a terminal, cut into several, one below the other, where it is too wide for that."""
+
+    table: Table
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield from self.table.pieces(options.max_width)
+
+
+@dataclass(frozen=True)
 class Table:
     title: str
     columns: tuple[Column, ...]
@@ -121,25 +135,44 @@ class Table:
             notes.append("* personalised: every client is measured with its own model")
         return notes
 
-    def rich(self) -> RichTable:
-        """For the terminal, narrow enough for 80 columns: the best bold, the second best underlined."""
+    def rich(self) -> Fitted:
+        """For the terminal: the best bold, the second best underlined, as many tables as its width takes."""
+        return Fitted(self)
+
+    def pieces(self, width: int) -> list[RichTable]:
+        """Each with the methods and so many columns as fit: a number is never cut, a method's name is folded."""
+        texts = self._texts("±", fewer=1)
+        labels = max(map(cell_len, [self.head, *(self._label(row) for row in self.rows)]))
+        widths = [
+            max(cell_len(column.label), *(cell_len(line[c]) for line in texts), 1) + 2
+            for c, column in enumerate(self.columns)
+        ]
+        labels = min(labels, max(LEAST_LABEL, width - 2 - max(widths, default=0)))
+        groups: list[list[int]] = [[]]
+        for c, needed in enumerate(widths):
+            if groups[-1] and labels + 2 + sum(widths[i] for i in groups[-1]) + needed > width:
+                groups.append([])
+            groups[-1].append(c)
+        return [self._piece(group, texts, labels, n == 0, n == len(groups) - 1) for n, group in enumerate(groups)]
+
+    def _piece(self, group: list[int], texts: list[list[str]], labels: int, first: bool, last: bool) -> RichTable:
         table = RichTable(
-            title=self.title or None,
+            title=(self.title or None) if first else None,
             title_justify="left",
             title_style="bold",
-            caption="\n".join(self.remarks()) or None,
+            caption=("\n".join(self.remarks()) or None) if last else None,
             caption_justify="left",
             box=SIMPLE_HEAD,
             pad_edge=False,
             padding=(0, 1, 0, 0),
         )
-        table.add_column(self.head, no_wrap=True)
-        for column in self.columns:
-            table.add_column(column.label, justify="right", no_wrap=True)
-        ranks = [self.ranks(i) for i in range(len(self.columns))]
+        table.add_column(self.head, overflow="fold", max_width=labels)
+        for c in group:
+            table.add_column(self.columns[c].label, justify="right", no_wrap=True)
+        ranks = {c: self.ranks(c) for c in group}
         styles = {1: "bold", 2: "underline"}
-        for i, (row, texts) in enumerate(zip(self.rows, self._texts("±", fewer=1), strict=True)):
-            cells = [Text(text, style=styles.get(ranks[c].get(i, 0), "")) for c, text in enumerate(texts)]
+        for i, (row, line) in enumerate(zip(self.rows, texts, strict=True)):
+            cells = [Text(line[c], style=styles.get(ranks[c].get(i, 0), "")) for c in group]
             table.add_row(self._label(row), *cells, style="dim" if row.reference else None)
         return table
 

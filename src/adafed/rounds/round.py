@@ -17,6 +17,7 @@ from adafed.algebra.rows import Updates
 from adafed.client_rules.base import Ask, ClientRule, Orders, Plan, Setting, TellingReply, Tensors
 from adafed.config.configuration import Config
 from adafed.errors import AdafedError, NoClientLeft
+from adafed.imported import ours
 from adafed.rounds.cohort import Cohort, Sampler
 from adafed.rounds.plans import Ruled, broadcast, orders, ruled_by, summed, taken
 from adafed.rounds.records import Participant, RoundRecord, improved
@@ -27,7 +28,6 @@ from adafed.rounds.statistics import averaged, unusable
 from adafed.server.aggregate import Aggregate, RuleState, aggregate
 from adafed.server.memory import NOBODY, Remember
 from adafed.server.row_files import RowStore
-from adafed.server.saved import ours
 from adafed.server.state import Server, ServerState
 from adafed.server.steps import SafeStep
 from adafed.server_rules import Rule

@@ -90,6 +90,10 @@ class RunDirectory:
                     (directory.path / BEFORE).rename(directory.path / CLIENTS)
                 (directory.path / CLIENTS).mkdir(exist_ok=True)
             directory._describe(federation, grouped, engine)
+            if any(directory.path.glob("checkpoints/*")) and not (directory.path / "rounds.sqlite").exists():
+                raise AdafedError(
+                    f"{directory.path} holds checkpoints but no rounds.sqlite; restore it or choose another directory"
+                )
             directory._note_labels(federation)
             directory.store = Store(directory.path / "rounds.sqlite")
         except BaseException:

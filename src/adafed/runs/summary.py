@@ -44,8 +44,10 @@ def summarise(
     The user's own measures are computed where `columns` names them.
     """
     folder = Path(path)
-    if not (folder / "config.toml").exists() or not (folder / "rounds.sqlite").exists():
-        raise AdafedError(f"{path} is not a run directory: it has no config.toml and rounds.sqlite")
+    if lost := [name for name in ("config.toml", "rounds.sqlite") if not (folder / name).exists()]:
+        runs = any(folder.glob("*/rounds.sqlite")) or any(folder.glob("*/*/rounds.sqlite"))
+        more = "; it holds runs: name those, or look at all of them with adafed report" if runs else ""
+        raise AdafedError(f"{path} is not a run directory: it has no {' and no '.join(lost)}{more}")
     config = load_kept(folder)
     last, evaluated = evaluations(folder, part, until)
     late = [record for record in evaluated if record.round > (1 - LATE) * last] or evaluated[-1:]

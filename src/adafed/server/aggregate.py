@@ -21,12 +21,13 @@ from adafed.algebra.rows import Rows, Updates
 from adafed.algebra.stored import StoredRow
 from adafed.algebra.weighted_sum import finite_sum_and_norm
 from adafed.errors import AdafedError, NoClientLeft, OutOfRange
+from adafed.imported import maybe_own, ours
 from adafed.server.everyone import Everyone, next_memory
 from adafed.server.given import MADE_HERE, Values, ids_of, numbers_of, require, single
 from adafed.server.memory import NOBODY, Memory, Remember
 from adafed.server.remaining import Remaining, learns
 from adafed.server.returning import Truth, truth
-from adafed.server.saved import alike, ours
+from adafed.server.saved import alike
 from adafed.server_rules.base import EVER, Answer, Facts, Numbers, Rule, Vector
 from adafed.server_rules.guards import Chain, Guard, Step, resolved
 from adafed.server_rules.guards.screening import Negligible, UsableFacts
@@ -239,9 +240,24 @@ def _with_everyone(
 
 def _answered(rule: Rule, facts: Facts, state: RuleState) -> Answer:
     try:
-        return rule.answer(facts, state.numbers)
+        with maybe_own("rule", rule):
+            answer = rule.answer(facts, state.numbers)
+        if not ours(rule):
+            _check_answer(rule, facts, answer)
+        return answer
     except np.linalg.LinAlgError as error:  # numbers out of all proportion: the round can be skipped
         raise OutOfRange(f"rule {rule.name} could not solve with the updates' inner products: {error}") from None
+
+
+def _check_answer(rule: Rule, facts: Facts, answer: object) -> None:
+    """Of the user's own rule."""
+    if not isinstance(answer, Answer):
+        raise AdafedError(f"rule {rule.name} answered with a {type(answer).__name__}; it must be an Answer")
+    shape, asked = np.shape(answer.coefficients), facts.count + len(facts.memory)
+    if shape != (asked,):
+        raise AdafedError(f"rule {rule.name} answered with coefficients of shape {shape}; it must be ({asked},)")
+    if not np.isfinite(answer.coefficients).all():
+        raise AdafedError(f"rule {rule.name} answered with coefficients {answer.coefficients}; each must be finite")
 
 
 def _outcome(

@@ -13,11 +13,14 @@ from adafed.errors import AdafedError
 from adafed.server_rules.base import MOST_CLIENTS, Facts, Need, Vector
 
 MADE_HERE = frozenset({"gram", "norms"})  # facts that nobody tells
+TOLD = frozenset({"losses", "sizes", "accuracies", "local_lr"})
 Values = Sequence[float | None] | np.ndarray[Any, Any] | torch.Tensor
 
 
 def require(who: str, needs: frozenset[Need], facts: Facts) -> None:
     for need in sorted(needs - MADE_HERE):
+        if need not in TOLD:
+            raise AdafedError(f"{who} needs {need!r}; it may need {', '.join(sorted(MADE_HERE | TOLD))}")
         if getattr(facts, need) is None:
             shape = "the clients' learning rate" if need == "local_lr" else "one number for each client"
             raise AdafedError(f"{who} needs {need}; pass {need}=, {shape}")

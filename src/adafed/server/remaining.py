@@ -15,7 +15,7 @@ from adafed.algebra import products
 from adafed.algebra.gram import NOT_FINITE, ZERO, gram_screened, screen
 from adafed.algebra.rows import Rows
 from adafed.errors import AdafedError
-from adafed.server.saved import ours
+from adafed.imported import maybe_own, ours
 from adafed.server_rules.base import Facts, Matrix, Need, Numbers, Rule, Vector, altered
 from adafed.server_rules.guards.base import Guard, Step, Verdict
 
@@ -62,11 +62,12 @@ class Remaining:
             shown = left._shown() if shown is None else shown
             where = f"{place} {guard.name}"
             state = states.get(where, {})
-            try:
-                verdict = guard.judge_with(shown, needs, state)
-            except UNREADABLE as error:
-                _blame_state(guard, state, error)
-                raise
+            with maybe_own("guards.use", guard):
+                try:
+                    verdict = guard.judge_with(shown, needs, state)
+                except UNREADABLE as error:
+                    _blame_state(guard, state, error)
+                    raise
             if not _nothing(verdict, shown):  # as most rounds of most guards are
                 _check(guard, shown, verdict)
                 left, shown = left._after(verdict, shown), None

@@ -78,11 +78,6 @@ def check_told(tensors: Tensors, count: int) -> None:
             raise DamagedState("what it remembers of the updates does not fit them")
 
 
-def ours(part: object) -> bool:
-    """Whether it is known what a rule or an optimiser carries from round to round; of the user's own it is not."""
-    return type(part).__module__.startswith("adafed.")
-
-
 def alike(given: Any, pattern: Mapping[str, Any]) -> bool:
     """Whether one of our rules' states has the keys and the kinds of its first: numbers, and tables of numbers."""
     return (

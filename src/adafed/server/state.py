@@ -10,11 +10,12 @@ import torch
 
 from adafed.errors import AdafedError
 from adafed.files import parsed
+from adafed.imported import ours
 from adafed.server.aggregate import Aggregate, RuleState
 from adafed.server.memory import Memory
 from adafed.server.optimizers import Moments, ServerOptimizer
 from adafed.server.row_files import RowStore
-from adafed.server.saved import alike, check_numbers, ours
+from adafed.server.saved import alike, check_numbers
 from adafed.server.schedules import Schedule
 from adafed.server.steps import StepKind, require_plain
 from adafed.server_rules import Rule

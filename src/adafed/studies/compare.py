@@ -72,7 +72,10 @@ def method_from(text: str) -> tuple[str, dict[str, object]]:
     if name not in rules() and options and "=" not in options.split(":")[0]:  # module:attribute
         attribute, _, options = options.partition(":")
         name = f"{name}:{attribute}"
-    settings = [f"rule.{option.strip()}" for option in options.split(",") if option.strip()]
+    given = [option.strip() for option in options.split(",") if option.strip()]
+    if wrong := [option for option in given if "=" not in option]:
+        raise AdafedError(f"--rule {text!r}: {wrong[0]!r} is not of the form option=value, as in adafed:gamma=5")
+    settings = [f"rule.{option}" for option in given]
     over = merged({"rule": {"name": name}}, parse_settings(settings))
     return config_from(over).label, over
 

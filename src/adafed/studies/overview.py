@@ -115,7 +115,7 @@ def spoken(method: str, run: KeptRun) -> str:
             return FORMER
         return {0: ALONE, "auto": DEFAULT}.get(run.settings.get("memory", 0), ALL)
     if found is None:
-        return method
+        return BASE if method == "fedavg" else method
     options = [option.split("=") for option in found[1].split(", ")]
     return ", ".join(["AdaFed", *(f"{key} {re.sub(r'[.]0$', '', value)}" for key, value in options)])
 

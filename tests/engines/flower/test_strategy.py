@@ -127,6 +127,27 @@ def test_a_plain_flower_client_needs_two_more_numbers() -> None:
     assert result.train_metrics_clientapp[1]["client-ids"] == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"rule": "qffl"}, "local_lr is None and rule qffl needs it"),
+        ({"rule": type(adafed.rule("fedavg"))}, "rule is <class .*; give a name, or what adafed.rule makes of one"),
+        ({"rule": 0.5}, "rule is 0.5; give a name"),
+        ({"server_optimizer": 5}, "server_optimizer is 5; give a name"),
+        ({"server_lr": "1"}, "server_lr is '1'; it must be a number above 0"),
+        ({"fraction_train": "0.5"}, "fraction_train is '0.5'; it must be a number above 0 and at most 1"),
+        ({"seed": "a"}, "seed is 'a'; it must be a whole number, at least 0"),
+        ({"max_samples": -1}, "max_samples is -1; it must be a whole number, at least 1"),
+        ({"evaluate_every": -2}, "evaluate_every is -2; it must be a whole number, at least -1"),
+        ({"min_available_nodes": 0}, "min_available_nodes is 0; it must be a whole number, at least 1"),
+    ],
+    ids=str,
+)
+def test_mistakes_are_told_before_anybody_trains(given: dict[str, Any], told: str) -> None:
+    with pytest.raises(AdafedError, match=told):
+        FairStrategy(**given)
+
+
 def test_it_also_works_in_flowers_own_loop() -> None:
     strategy, grid = FairStrategy("fedavg"), PretendGrid(APP, NODES)
     theirs = Strategy.start(strategy, grid, first(), num_rounds=2)

@@ -23,6 +23,7 @@ from adafed.engines.flower.arrays import Arrays
 from adafed.engines.flower.checkpoint import Keeper, StateKeeper
 from adafed.engines.flower.conversation import Conversation
 from adafed.engines.flower.engine import sensible
+from adafed.engines.flower.given import above_zero, chosen, optimizer_of, rule_of, schedule_of, whole
 from adafed.engines.flower.replies import SAMPLES
 from adafed.engines.flower.reporting import diagnostics, fairness_metrics
 from adafed.engines.flower.trying import AT_ONCE, telling
@@ -33,11 +34,11 @@ from adafed.rounds.replies import ACCURACY, LOSS, LOSSES
 from adafed.rounds.round import ServerHalf
 from adafed.rounds.safe import Trying
 from adafed.server.memory import Remember
-from adafed.server.optimizers import ServerOptimizer, optimizer
-from adafed.server.schedules import Schedule, schedule
+from adafed.server.optimizers import ServerOptimizer
+from adafed.server.schedules import Schedule
 from adafed.server.state import Server, ServerState
 from adafed.server.steps import StepKind
-from adafed.server_rules import Rule, rule
+from adafed.server_rules import Rule
 from adafed.server_rules.guards import UNASKED, Guard, resolved
 
 log = getLogger("flwr")
@@ -99,19 +100,20 @@ class FairStrategy(Strategy):
         guards: Sequence[Guard | str] | str = UNASKED,
         server_step: StepKind = "rate",
     ) -> None:
-        if loss not in LOSSES:
-            raise AdafedError(f"loss is {loss!r}; it must be one of {', '.join(LOSSES)}")
-        if not 0 < server_lr < float("inf"):
-            raise AdafedError(f"server_lr is {server_lr}; it must be a number above 0")
-        if seed < 0:
-            raise AdafedError(f"seed is {seed}; it must be at least 0")
-        if not 0 < fraction_train <= 1:
-            raise AdafedError(f"fraction_train is {fraction_train}; it must be above 0 and at most 1")
-        if server_step not in get_args(StepKind):
-            raise AdafedError(f"server_step is {server_step!r}; it must be one of {', '.join(get_args(StepKind))}")
+        chosen("loss", loss, tuple(LOSSES))
+        chosen("server_step", server_step, get_args(StepKind))
+        above_zero("server_lr", server_lr)
+        above_zero("fraction_train", fraction_train, most=1)
+        whole("seed", seed, 0)
+        whole("min_available_nodes", min_available_nodes, 1)
+        whole("evaluate_every", evaluate_every, -1)
+        if max_samples is not None:
+            whole("max_samples", max_samples, 1)
         self.server = Server(
-            _rule(rule), _optimizer(server_optimizer), _schedule(server_schedule), server_lr, server_step
+            rule_of(rule), optimizer_of(server_optimizer), schedule_of(server_schedule), server_lr, server_step
         )
+        if local_lr is None and "local_lr" in self.server.rule.needs:
+            raise AdafedError(f"local_lr is None and rule {self.server.rule.name} needs it; give the clients' rate")
         self.fraction_train = fraction_train
         self.seed = seed
         self.loss = loss
@@ -301,15 +303,3 @@ class _Ranked(Sampler):
 def _note(where: dict[int, MetricRecord], round: int, metrics: MetricRecord | None) -> None:
     if metrics is not None:
         where[round] = metrics
-
-
-def _rule(given: str | Rule) -> Rule:
-    return rule(given) if isinstance(given, str) else given
-
-
-def _optimizer(given: str | ServerOptimizer) -> ServerOptimizer:
-    return optimizer(given) if isinstance(given, str) else given
-
-
-def _schedule(given: str | Schedule) -> Schedule:
-    return schedule(given) if isinstance(given, str) else given

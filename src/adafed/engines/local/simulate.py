@@ -14,6 +14,7 @@ from adafed.engines.local.executor import open_executor
 from adafed.engines.local.lying import LyingEngine
 from adafed.engines.station import Station, liars_of
 from adafed.engines.units import AskUnit, KeptFile, MeasureUnit, Report, TrainUnit
+from adafed.errors import AdafedError
 from adafed.rounds.cohort import Sampler
 from adafed.rounds.loop import Asked, Collected, Engine, Loop, Wanted
 from adafed.rounds.records import RoundRecord, Scores
@@ -53,6 +54,8 @@ def simulate(
         >>> [record.round for record in adafed.simulate(config)]
         [1, 2]
     """
+    if not isinstance(config, Config):
+        raise AdafedError(f"config is a {type(config).__name__}; give what adafed.config_from or load_config returns")
     with Simulation(config, directory=directory, federation=federation) as simulation:
         yield from simulation.rounds()
 
