@@ -49,7 +49,10 @@ def sections(report: Report) -> dict[str, str]:
 
 def facts_line(report: Report) -> str:
     """What there is, in a line."""
-    methods, clients = len(report.methods), {len(run.clients.ids) for run in report.runs if run.clients is not None}
+    methods, clients = (
+        len({run.method for run in report.runs}),
+        {len(run.clients.ids) for run in report.runs if run.clients is not None},
+    )
     rounds = {run.asked for run in report.runs if run.asked}
     data = {str(one.get("name")) for run in report.runs if isinstance(one := run.facts.get("data"), dict)}
     words = [

@@ -224,8 +224,8 @@ const PICTURES = {
             showarrow: false,
             font: { size: 12, color: c.soft },
             text: negative
-              ? `negative in ${negative} of ${rounds} rounds (marked ×)`
-              : `negative in none of ${rounds} rounds`,
+              ? `negative in ${negative} of the seeds’ ${rounds} rounds (marked ×)`
+              : `negative in none of the seeds’ ${rounds} rounds`,
           },
         ],
       }),
