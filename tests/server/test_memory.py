@@ -369,3 +369,13 @@ def test_one_update_out_of_all_proportion_is_bounded_beside_a_memory_too() -> No
     found = trained(ADAFED, calls, memory="all", guards=("diverged",))[-1]
     assert list(found.diagnostics.bounded) == ["5"]
     assert 0.0 < found.diagnostics.norm < 1e4
+
+
+def test_an_update_that_is_bounded_by_many_decades_is_not_remembered_as_zero() -> None:
+    sent = 1e-12 * torch.from_numpy(np.random.default_rng(0).normal(size=(5, 40)) + 0.5).float()
+    sent[2] = 1e47 * sent[2].double()  # 1e35
+    found = adafed.aggregate(PLAIN, sent, sizes=[1.0] * 5, memory="all", guards=("lengths",))
+    assert list(found.diagnostics.bounded) == ["2"]
+    rows = [row if isinstance(row, torch.Tensor) else row.tensor() for row in found.state.known.whole]
+    lengths = torch.stack([row.double().norm() for row in rows])
+    assert lengths.min() > 0.1 * lengths.median()

@@ -180,8 +180,9 @@ def _stored(rows: Rows, left: Remaining, remember: Remember) -> list[Row]:
     found: list[Row] = []
     for place, k in enumerate(left.kept):
         vector = rows.select([k]).block(0, rows.length)[0]
-        if left.multipliers is not None:
-            vector = vector * float(left.multipliers[place])
+        if left.multipliers is not None:  # one may be too small for the updates' type, and what it makes of them not
+            factor = float(left.multipliers[place])
+            vector = vector * factor if factor > 1e-30 else (vector.double() * factor).to(vector.dtype)
         found.append(remember.store.add(vector))
     return found
 
