@@ -144,18 +144,22 @@ class Table:
         texts = self._texts("±", fewer=1)
         labels = max(map(cell_len, [self.head, *(self._label(row) for row in self.rows)]))
         widths = [
-            max(cell_len(column.label), *(cell_len(line[c]) for line in texts), 1) + 2
+            max(cell_len(column.label), *(cell_len(line[c]) for line in texts), 1)
             for c, column in enumerate(self.columns)
         ]
-        labels = min(labels, max(LEAST_LABEL, width - 2 - max(widths, default=0)))
+        gap = 2 if labels + 2 + sum(widths) + 2 * len(widths) <= width else 1  # first the columns close up
+        labels = min(labels, max(LEAST_LABEL, width - 2 - gap - max(widths, default=0)))
         groups: list[list[int]] = [[]]
         for c, needed in enumerate(widths):
-            if groups[-1] and labels + 2 + sum(widths[i] for i in groups[-1]) + needed > width:
+            if groups[-1] and labels + 2 + sum(widths[i] + gap for i in groups[-1]) + needed + gap > width:
                 groups.append([])
             groups[-1].append(c)
-        return [self._piece(group, texts, labels, n == 0, n == len(groups) - 1) for n, group in enumerate(groups)]
+        ends = [(n == 0, n == len(groups) - 1) for n in range(len(groups))]
+        return [self._piece(one, texts, labels, gap, *end) for one, end in zip(groups, ends, strict=True)]
 
-    def _piece(self, group: list[int], texts: list[list[str]], labels: int, first: bool, last: bool) -> RichTable:
+    def _piece(
+        self, group: list[int], texts: list[list[str]], labels: int, gap: int, first: bool, last: bool
+    ) -> RichTable:
         table = RichTable(
             title=(self.title or None) if first else None,
             title_justify="left",
@@ -164,7 +168,7 @@ class Table:
             caption_justify="left",
             box=SIMPLE_HEAD,
             pad_edge=False,
-            padding=(0, 1, 0, 0),
+            padding=(0, gap - 1, 0, 0),
         )
         table.add_column(self.head, overflow="fold", max_width=labels)
         for c in group:
