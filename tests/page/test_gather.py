@@ -12,6 +12,7 @@ import pytest
 from made_up import made_up_run, made_up_study
 
 from adafed import AdafedError
+from adafed.config.loading import load_kept
 from adafed.page import Named, describe_study, gathered, page
 from adafed.page.doubts import doubts
 from adafed.runs.summary import summarise
@@ -92,7 +93,7 @@ def test_the_same_run_twice_is_named_by_its_place(tmp_path: Path) -> None:
 def test_kept_results_give_what_they_have_and_say_what_is_missing(tmp_path: Path) -> None:
     made_up_study(tmp_path / "study", {"FedAvg": 0.4, "AdaFed": 0.5})
     whole = gathered([tmp_path / "study"])
-    runs = [StudyRun(run.method, None, Path(run.source)) for run in whole.runs]  # type: ignore[arg-type]
+    runs = [StudyRun(run.method, load_kept(Path(run.source)), Path(run.source)) for run in whole.runs]
     keep(kept_from("kept", ["mean"], runs, {"profile": "laptop"}), tmp_path / "kept.json")
     kept = gathered([tmp_path / "kept.json"])
     assert kept.values("AdaFed", "worst_10") == pytest.approx(whole.values("AdaFed", "worst_10"), abs=1e-3)
