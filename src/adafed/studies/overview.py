@@ -42,7 +42,9 @@ class Setup:
 
     @property
     def seeds(self) -> int:
-        return max(len(runs) for runs in self.methods().values())
+        """Those that methods are compared by, FedAvg's; some may have more or fewer."""
+        found = self.methods()
+        return len(found[BASE]) if BASE in found else max(len(runs) for runs in found.values())
 
     def methods(self) -> dict[str, dict[int, KeptRun]]:
         """By the names that tables use; a second method of one name keeps its own."""
