@@ -20,8 +20,9 @@ from adafed.algebra.gram import ZERO
 from adafed.algebra.rows import Rows, Updates
 from adafed.algebra.stored import StoredRow
 from adafed.algebra.weighted_sum import finite_sum_and_norm
-from adafed.errors import AdafedError, NoClientLeft, OutOfRange
-from adafed.imported import maybe_own, ours
+from adafed.errors import AdafedError, NoClientLeft
+from adafed.imported import ours
+from adafed.server.answering import answered
 from adafed.server.everyone import Everyone, next_memory
 from adafed.server.given import MADE_HERE, Values, ids_of, numbers_of, require, single
 from adafed.server.memory import NOBODY, Memory, Remember
@@ -217,7 +218,7 @@ def _aggregated(rule: Rule, rows: Rows, facts: Facts, state: RuleState, guards: 
         judged = truth(left, rows, state.known, remember)
         everyone, answer = _with_everyone(rule, rows, state, left, remember, hidden=not judged.enough)
     elif left.kept:
-        answer = _answered(rule, left.facts_for(rule), state)
+        answer = answered(rule, left.facts_for(rule), state.numbers)
     else:
         told = "; ".join(f"client {facts.clients[k]}: {reason}" for k, reason in left.dropped.items())
         raise NoClientLeft(f"no client is left to aggregate: {told}")
@@ -230,34 +231,12 @@ def _with_everyone(
     """The answer for the cohort and those that are remembered; the products again in float64 where too much cancels."""
     everyone = Everyone.of(left, rows, state.known, rule, remember, hidden=hidden)
     if not len(everyone.older):  # nobody else is known: all is as without a memory, to the bit
-        return everyone, _answered(rule, left.facts_for(rule), state)
-    answer = _answered(rule, everyone.facts, state)
+        return everyone, answered(rule, left.facts_for(rule), state.numbers)
+    answer = answered(rule, everyone.facts, state.numbers)
     if not everyone.trusted(left.of_sent(answer.coefficients)):
         everyone = Everyone.of(left, rows, state.known, rule, remember, hidden=hidden, precise=True)
-        answer = _answered(rule, everyone.facts, state)
+        answer = answered(rule, everyone.facts, state.numbers)
     return everyone, answer
-
-
-def _answered(rule: Rule, facts: Facts, state: RuleState) -> Answer:
-    try:
-        with maybe_own("rule", rule):
-            answer = rule.answer(facts, state.numbers)
-        if not ours(rule):
-            _check_answer(rule, facts, answer)
-        return answer
-    except np.linalg.LinAlgError as error:  # numbers out of all proportion: the round can be skipped
-        raise OutOfRange(f"rule {rule.name} could not solve with the updates' inner products: {error}") from None
-
-
-def _check_answer(rule: Rule, facts: Facts, answer: object) -> None:
-    """Of the user's own rule."""
-    if not isinstance(answer, Answer):
-        raise AdafedError(f"rule {rule.name} answered with a {type(answer).__name__}; it must be an Answer")
-    shape, asked = np.shape(answer.coefficients), facts.count + len(facts.memory)
-    if shape != (asked,):
-        raise AdafedError(f"rule {rule.name} answered with coefficients of shape {shape}; it must be ({asked},)")
-    if not np.isfinite(answer.coefficients).all():
-        raise AdafedError(f"rule {rule.name} answered with coefficients {answer.coefficients}; each must be finite")
 
 
 def _outcome(

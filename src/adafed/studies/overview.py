@@ -136,7 +136,7 @@ def setups(folder: Path) -> tuple[list[Setup], dict[str, str]]:
         setup = Setup(file.stem, load(file))
         if BASE not in setup.methods():
             left[setup.name] = f"no {BASE}"
-        elif len(setup.methods()[BASE]) < 2:  # others may have more, and nothing to be compared with
+        elif setup.seeds < 2:  # others may have more, and nothing to be compared with
             left[setup.name] = f"one seed of {BASE}"
         else:
             there.append(setup)

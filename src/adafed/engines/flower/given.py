@@ -27,11 +27,6 @@ def above_zero(key: str, value: Any, most: float | None = None) -> None:
         raise AdafedError(f"{key} is {value!r}; it must be a number above 0{limit}")
 
 
-def chosen(key: str, value: object, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise AdafedError(f"{key} is {value!r}; it must be one of {', '.join(choices)}")
-
-
 def rule_of(given: str | Rule) -> Rule:
     return _made("rule", given, rule, Rule)
 

@@ -23,11 +23,12 @@ from adafed.engines.flower.arrays import Arrays
 from adafed.engines.flower.checkpoint import Keeper, StateKeeper
 from adafed.engines.flower.conversation import Conversation
 from adafed.engines.flower.engine import sensible
-from adafed.engines.flower.given import above_zero, chosen, optimizer_of, rule_of, schedule_of, whole
+from adafed.engines.flower.given import above_zero, optimizer_of, rule_of, schedule_of, whole
 from adafed.engines.flower.replies import SAMPLES
 from adafed.engines.flower.reporting import diagnostics, fairness_metrics
 from adafed.engines.flower.trying import AT_ONCE, telling
 from adafed.errors import AdafedError
+from adafed.registry import one_of
 from adafed.rounds.cohort import NO_LOSSES, Cohort, Sampler
 from adafed.rounds.records import Evaluation, RoundRecord
 from adafed.rounds.replies import ACCURACY, LOSS, LOSSES
@@ -100,8 +101,8 @@ class FairStrategy(Strategy):
         guards: Sequence[Guard | str] | str = UNASKED,
         server_step: StepKind = "rate",
     ) -> None:
-        chosen("loss", loss, tuple(LOSSES))
-        chosen("server_step", server_step, get_args(StepKind))
+        one_of("loss", loss, tuple(LOSSES))
+        one_of("server_step", server_step, get_args(StepKind))
         above_zero("server_lr", server_lr)
         above_zero("fraction_train", fraction_train, most=1)
         whole("seed", seed, 0)
