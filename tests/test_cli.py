@@ -217,6 +217,22 @@ def test_show_lists_the_worst_clients(
     assert "the 3 worst of 6 clients in round 3" in capsys.readouterr().out
 
 
+def test_a_column_of_one_client_is_shown_however_many_there_are_and_refused_where_there_is_none(
+    tmp_path: Path, experiment: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "many.toml").write_text(EXPERIMENT.replace("clients = 6", "clients = 25"))
+    called(monkeypatch, "run", "many.toml", "--out", "many", "-q", "--no-report")
+    called(monkeypatch, "run", str(experiment), "--out", "few", "-q", "--no-report")
+    capsys.readouterr()
+    assert called(monkeypatch, "show", "many", "--columns", "mean,client:24", "--format", "csv") == 0
+    head, row = capsys.readouterr().out.splitlines()[:2]
+    assert 0.0 <= float(dict(zip(head.split(","), row.split(","), strict=True))["24"]) <= 100.0
+    assert called(monkeypatch, "show", "many", "--columns", "client:77") == 2
+    assert "--columns names 'client:77', and no such client was tested; there are 0, 1," in capsys.readouterr().err
+    assert called(monkeypatch, "show", "few", "--columns", "client:6") == 2
+    assert "there are 0, 1, 2, 3, 4, 5" in " ".join(capsys.readouterr().err.split())
+
+
 @pytest.mark.parametrize(
     "subject", ["rules", "optimizers", "schedules", "data", "partitions", "models", "metrics", "experiments"]
 )

@@ -176,6 +176,17 @@ def test_mistakes_are_told_in_a_sentence(name: str, options: dict[str, Any], sen
         adafed.optimizer(name, **options)
 
 
+@NAMES
+def test_a_direction_or_a_state_of_another_shape_is_told_in_a_sentence(name: str) -> None:
+    server = adafed.optimizer(name)
+    for direction in (torch.ones(1), torch.ones(3), torch.ones(2, 1)):
+        with pytest.raises(AdafedError, match=r"direction has the shape \(.*\); it must be that of the .*, \(2,\)"):
+            server.step(torch.zeros(2), direction, 0.1, {})
+    for key, moment in server.step(torch.zeros(2), torch.ones(2), 0.1, {})[1].items():
+        with pytest.raises(AdafedError, match=rf"state\['{key}'\] has the shape \(4,\); it must be \(2,\)"):
+            server.step(torch.zeros(2), torch.ones(2), 0.1, {key: moment.repeat(2)})
+
+
 def test_adagrads_sum_needs_no_correction() -> None:
     direction = torch.tensor([1.0, -2.0])
     for beta1 in (0.0, 0.9):

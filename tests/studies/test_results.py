@@ -67,15 +67,16 @@ def test_a_run_is_kept_with_its_summary(tmp_path: Path) -> None:
     runs = planned(study, [0], [], tmp_path / "runs")
     run_all(runs, lambda *_: None)
     path = tmp_path / "kept.json"
-    keep(gathered("small", ("mean", "std"), runs, {}), path)
+    keep(gathered("small", ("mean", "std", "angle", "kl"), runs, {}), path)  # the last two only as they are asked for
     found = load(path).methods()
     assert found["Ditto"][0].personalised
     for one in runs:
         summary, kept = summarise(one.directory), found[one.method][0]
         assert kept.at == tuple(range(1, 13))
-        for key in ("mean", "std", "worst_10"):
-            assert kept.final[key] == pytest.approx(summary.final[key], abs=1e-3)
-            assert kept.tail[key] == pytest.approx(summary.tail[key], abs=1e-3)
+        assert "gini" not in kept.evaluations
+        for key, digit in {"mean": 1e-3, "std": 1e-3, "worst_10": 1e-3, "angle": 1e-3, "kl": 1e-5}.items():
+            assert kept.final[key] == pytest.approx(summary.final[key], abs=digit)
+            assert kept.tail[key] == pytest.approx(summary.tail[key], abs=digit)
 
 
 @pytest.mark.parametrize("sampling", ["uniform", "loss", "power-of-choice"])

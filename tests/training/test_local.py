@@ -23,6 +23,7 @@ from adafed.training.local import (
     Samples,
     batches,
     gradients,
+    picked,
 )
 from adafed.training.losses import sample_losses
 from adafed.training.measuring import EVALUATION_BATCH, measure, summaries
@@ -172,6 +173,13 @@ def test_batches_cover_the_samples_once_an_epoch(samples: int, batch: int | None
     short = list(batches(how, WORK._replace(share=share), samples))
     assert len(short) == max(1, int(share * len(whole)))
     assert all(torch.equal(a, b) for a, b in zip(short, whole, strict=False))
+
+
+@pytest.mark.parametrize("shape", [(7,), (7, 3), (7, 2, 4, 4), (7, 0)])
+def test_picked_samples_are_those_that_indexing_gives(shape: tuple[int, ...]) -> None:
+    values = torch.randn(shape).movedim(0, -1).contiguous().movedim(-1, 0)  # not in the order of memory
+    for chosen in (torch.tensor([5, 0, 5, 6]), torch.tensor([], dtype=torch.long), slice(2, 5)):
+        assert torch.equal(picked(values, chosen), values[chosen])
 
 
 class Dropping(nn.Module):

@@ -123,7 +123,7 @@ def show(
     """Look at runs: one in detail with its worst clients, or several in one table."""
     from adafed.metrics import METRICS, USUAL
     from adafed.report.clients import worst_clients
-    from adafed.runs.summary import summarise
+    from adafed.runs.summary import require_clients, summarise
     from adafed.studies.compare import comparison
 
     if part not in ("test", "validation"):
@@ -132,6 +132,7 @@ def show(
     usual = tuple(METRICS) if alone and form is not Form.table else USUAL
     chosen = usual if columns is None else measures_from(columns)
     found = [summarise(directory, part, columns=chosen) for directory in directories]
+    require_clients(found, chosen)
     names = [one.label if alone else f"{one.label}, seed {one.config.seed}" for one in found]
     # Runs of one name are not seeds of one method: each has its own row.
     names = [f"{name}, {one.path}" if names.count(name) > 1 else name for name, one in zip(names, found, strict=True)]

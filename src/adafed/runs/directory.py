@@ -273,8 +273,8 @@ class RunDirectory:
         was, is_ = before["data"]["checksum"], now["data"]["checksum"]
         if was != is_:
             raise AdafedError(
-                f"{self.path} was begun on other data (checksum {was[:12]}, now {is_[:12]}); "
-                "restore the data or start a new run"
+                f"{self.path} was begun on other data (checksum {was[:12]}, now {is_[:12]}): the data changed, or what "
+                "config.toml there says of the data, their partition or the seed; restore that or start a new run"
             )
         # Flower's nodes keep what is their clients' to themselves and train one client at a time.
         engine = before.get("engine", now["engine"])

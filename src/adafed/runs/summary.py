@@ -9,7 +9,7 @@ from pathlib import Path
 from adafed.config.configuration import Config
 from adafed.config.loading import load_kept
 from adafed.errors import AdafedError
-from adafed.metrics import CLIENT, METRICS, is_own, value
+from adafed.metrics import CLIENT, METRICS, value
 from adafed.rounds.records import RoundRecord
 from adafed.runs.store import Store
 
@@ -30,6 +30,7 @@ class RunSummary:
     personalised: bool
     final: Metrics
     tail: Metrics
+    clients: tuple[str, ...] = ()  # of the last evaluation
 
     @property
     def complete(self) -> bool:
@@ -54,7 +55,9 @@ def summarise(
     found = [metrics(record, part, columns) for record in late]
     final = found[-1] if found else {}
     tail = {key: known_mean([one[key] for one in found]) for key in final}
-    return RunSummary(folder, config, config.label, last, config.personalised, final, tail)
+    tested = evaluated[-1].evaluation(part) if evaluated else None
+    clients = tuple(str(client) for client, _ in tested.scores) if tested else ()
+    return RunSummary(folder, config, config.label, last, config.personalised, final, tail, clients)
 
 
 def evaluations(folder: Path, part: str = "test", until: int | None = None) -> tuple[int, list[RoundRecord]]:
@@ -69,13 +72,24 @@ def evaluations(folder: Path, part: str = "test", until: int | None = None) -> t
 
 
 def metrics(record: RoundRecord, part: str = "test", columns: Iterable[str] = ()) -> Metrics:
-    """The measures of an evaluated round as they are printed: all of the table, and the user's own among `columns`."""
+    """The measures of an evaluated round as they are printed: all of the table, and what else `columns` names, which is
+    the user's own and single clients."""
     evaluation = record.evaluation(part)
     assert evaluation is not None
     few = len(evaluation.scores) <= NAMED_CLIENTS
     clients = [f"{CLIENT}{client}" for client, _ in evaluation.scores] if few else []
     evaluated = evaluation.evaluated(record.rho)
-    return {key: value(key, evaluated) for key in (*METRICS, *clients, *filter(is_own, columns))}
+    return {key: value(key, evaluated) for key in dict.fromkeys((*METRICS, *clients, *columns))}
+
+
+def require_clients(found: Sequence[RunSummary], columns: Sequence[str]) -> None:
+    """One sentence where a column is of a client that no run tested: a row of dashes would look like a result."""
+    there = list(dict.fromkeys(client for one in found for client in one.clients))
+    for key in columns:
+        if there and key.startswith(CLIENT) and key.removeprefix(CLIENT) not in there:
+            more = f" and {len(there) - NAMED_CLIENTS} more" if len(there) > NAMED_CLIENTS else ""
+            known = ", ".join(there[:NAMED_CLIENTS])
+            raise AdafedError(f"--columns names {key!r}, and no such client was tested; there are {known}{more}")
 
 
 def known_mean(values: Sequence[float | None]) -> float | None:

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 import torch
 
+from adafed.errors import AdafedError
 from adafed.registry import Named, Registry, at_least, below
 
 Moments = dict[str, torch.Tensor]
@@ -68,8 +69,19 @@ def optimizer(name: str, **options: Any) -> ServerOptimizer:
     return OPTIMIZERS.make(name, **options)
 
 
+def _require_alike(parameters: torch.Tensor, direction: torch.Tensor) -> None:
+    """torch would stretch a direction of one number over all parameters."""
+    if parameters.shape != direction.shape:
+        theirs, ours = tuple(direction.shape), tuple(parameters.shape)
+        raise AdafedError(f"direction has the shape {theirs}; it must be that of the parameters, {ours}")
+
+
 def _moment(state: Mapping[str, torch.Tensor], key: str, like: torch.Tensor, initial: float = 0.0) -> torch.Tensor:
-    return state[key] if key in state else torch.full_like(like, initial)
+    found = state[key] if key in state else torch.full_like(like, initial)
+    if found.shape != like.shape:
+        theirs, ours = tuple(found.shape), tuple(like.shape)
+        raise AdafedError(f"state[{key!r}] has the shape {theirs}; it must be {ours}, as of the step that returned it")
+    return found
 
 
 @OPTIMIZERS.register("sgd")
@@ -94,6 +106,7 @@ class SGD(ServerOptimizer):
         rate: float,
         state: Mapping[str, torch.Tensor],
     ) -> tuple[torch.Tensor, Moments]:
+        _require_alike(parameters, direction)
         if not self.momentum:
             return torch.add(parameters, direction, alpha=-rate), {}
         first = torch.add(direction, _moment(state, "first", direction), alpha=self.momentum)
@@ -127,6 +140,7 @@ class EasyFLMomentum(ServerOptimizer):
         rate: float,
         state: Mapping[str, torch.Tensor],
     ) -> tuple[torch.Tensor, Moments]:
+        _require_alike(parameters, direction)
         first = _moment(state, "first", direction) * self.momentum + (1.0 - self.momentum) * direction
         return parameters - rate * (direction - self.lr * first), {"first": first}
 
@@ -157,6 +171,7 @@ class _Adaptive(ServerOptimizer):
         rate: float,
         state: Mapping[str, torch.Tensor],
     ) -> tuple[torch.Tensor, Moments]:
+        _require_alike(parameters, direction)
         first = self.beta1 * _moment(state, "first", direction) + (1.0 - self.beta1) * direction
         second = self.second_moment(_moment(state, "second", direction, self.initial), direction.square())
         moments = {"first": first, "second": second}

@@ -17,7 +17,7 @@ from typing import Any
 from adafed.config.loading import load_kept
 from adafed.errors import AdafedError
 from adafed.files import full_disk_in_a_sentence, parsed, write_whole
-from adafed.metrics import CLIENT, METRICS, is_own, own_label
+from adafed.metrics import CLIENT, METRICS, own_label
 from adafed.report.figures import Curves
 from adafed.report.tables import Cell, Column, Row, Table, cells, column
 from adafed.rounds.cohort import BY_LOSS, OTHER_COHORTS
@@ -92,19 +92,19 @@ class Kept:
 
 
 def kept_run(method: str, directory: Path, part: str = "test", columns: Sequence[str] = ()) -> KeptRun | None:
-    """From a run directory, with the user's own measures among `columns`; None where it has no evaluation yet."""
+    """From a run directory, with what its study prints (`columns`); None where it has no evaluation yet."""
     config = load_kept(directory)
     last, records = evaluations(directory, part)
     if not records:
         return None
     found = [metrics(record, part, columns) for record in records]
-    named = [key for key in found[0] if is_own(key) or key.startswith(CLIENT) or METRICS[key].kept]
+    named = [key for key in found[0] if key in columns or key.startswith(CLIENT) or METRICS[key].kept]
     told = {"rule": config.to_dict()["rule"], "rate": config.server.rate, "loss": config.server.loss}
     if config.memory.rounds != 0:
         told["memory"] = config.memory.rounds
     if config.cohort.sampling in BY_LOSS:
         told["sampling"] = config.cohort.sampling
-    values = {key: tuple(_rounded(one.get(key)) for one in found) for key in named}
+    values = {key: tuple(_rounded(key, one.get(key)) for one in found) for key in named}
     at = tuple(record.round for record in records)
     return KeptRun(method, config.seed, last, config.personalised, at, values, told)
 
@@ -331,5 +331,7 @@ def _seeds(count: int) -> str:
     return f"{count} seed" if count == 1 else f"{count} seeds"
 
 
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, DIGITS)
+def _rounded(key: str, value: float | None) -> float | None:
+    """To more digits than are printed, so that means of them are not off."""
+    printed = METRICS[key].digits if key in METRICS else 0
+    return None if value is None else round(value, max(DIGITS, printed + 1))

@@ -12,7 +12,7 @@ import torch
 
 from adafed.errors import AdafedError
 from adafed.randomness import sample_words
-from adafed.training.local import Assignment, Samples
+from adafed.training.local import Assignment, Samples, picked
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class AugmentedSamples(Samples):
     def taken(self, chosen: slice | torch.Tensor) -> Samples:
         now, places = self.now, torch.arange(len(self))[chosen]
         words = torch.from_numpy(sample_words(now.seed, now.round, now.client, now.epoch, places.numpy()))
-        return Samples(self.how.of(self.whole[chosen], self.black, words), self.targets[chosen])
+        return Samples(self.how.of(picked(self.whole, chosen), self.black, words), picked(self.targets, chosen))
 
 
 def augmented(how: Augmentation, whole: torch.Tensor, black: torch.Tensor, targets: torch.Tensor) -> AugmentedSamples:

@@ -60,6 +60,11 @@ class Assignment(NamedTuple):
     share: float = 1.0  # a straggler does this share of its steps, at least one
 
 
+def picked(values: torch.Tensor, chosen: slice | torch.Tensor) -> torch.Tensor:
+    """`values[chosen]`; whole rows are copied, where indexing by a tensor would go number by number."""
+    return values[chosen] if isinstance(chosen, slice) else values.index_select(0, chosen.to(values.device))
+
+
 @dataclass(frozen=True)
 class Samples:
     """A client's training samples as the model takes them."""
@@ -83,7 +88,7 @@ class Samples:
 
     def taken(self, chosen: slice | torch.Tensor) -> Samples:
         """Some of them, as a step of training takes them."""
-        return Samples(self.inputs[chosen], self.targets[chosen])
+        return Samples(picked(self.inputs, chosen), picked(self.targets, chosen))
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import torch
 from adafed.randomness import permutations
 from adafed.training.dense import KNOWN, Layers, row, tied
 from adafed.training.flat_module import FlatModule
-from adafed.training.local import Assignment, LocalTraining, Samples, descend
+from adafed.training.local import Assignment, LocalTraining, Samples, descend, picked
 from adafed.training.losses import Loss, sample_losses
 
 SMALL = 200_000  # parameters; above it the arithmetic outweighs the calls
@@ -60,7 +60,8 @@ def train_together(
     stacked = [view.expand(count, *view.shape).clone() for view in model.views(received.detach())]
     layers = Layers.of(model, data.inputs, stacked=True)
     gradients = Vectorised(model).gradients if layers is None else layers.gradients
-    own = torch.arange(count, device=received.device)[:, None]
+    first_rows = samples * torch.arange(count, device=received.device)[:, None]  # of each client, all in one table
+    every = Samples(data.inputs.flatten(0, 1), data.targets.flatten())
     anchor = [parameter.clone() for parameter in stacked] if pull else None
     momenta: list[torch.Tensor] = []
     left = max(1, int(first.share * how.steps(samples)))
@@ -75,7 +76,9 @@ def train_together(
         for batch in torch.split(order.to(received.device), how.batch_size or samples, dim=1):
             if done == left:
                 break
-            inputs, targets = data.inputs[own, batch], data.targets[own, batch]
+            chosen = (first_rows + batch).flatten()
+            inputs = picked(every.inputs, chosen).view(*batch.shape, *data.inputs.shape[2:])
+            targets = picked(every.targets, chosen).view(batch.shape)
             done += 1
             if layers is not None and how.plain:
                 running += layers.step(stacked, inputs, targets, how.loss, first.lr, anchor, pull)

@@ -367,7 +367,8 @@ function gainedPicture() {
         symbol,
         size: clients.length > 400 ? 6 : 9,
         opacity: 0.75,
-        line: { color: c.raised, width: 0.5 },
+        // an open mark is nothing but its line, a filled one's parts it from its neighbours
+        line: { color: c.raised, width: symbol.endsWith("-open") ? 1.8 : 0.5 },
       },
       hovertemplate: "client %{text}: %{x:.1f} % → %{y:.1f} %<extra></extra>",
     };
