@@ -241,6 +241,8 @@ from dataclasses import dataclass
 import numpy as np
 from adafed import Rule
 from adafed.client_rules.base import ClientRule
+from adafed.server.optimizers import ServerOptimizer
+from adafed.server.schedules import Schedule
 from adafed.server_rules import Answer
 from adafed.server_rules.guards import Guard
 
@@ -263,6 +265,29 @@ class Raising(TooMany):
 class NotANumber(TooMany):
     def answer(self, facts, state):
         return Answer(np.full(facts.count, np.nan))
+
+class Noted(TooMany):
+    def answer(self, facts, state):
+        return Answer(np.ones(facts.count), notes={"worst": np.int64(1)})
+
+class Stated(TooMany):
+    def answer(self, facts, state):
+        return Answer(np.ones(facts.count), {"m": np.ones((3, 30))})
+
+@dataclass(frozen=True)
+class Never(Schedule):
+    def __call__(self, round):
+        return None
+
+@dataclass(frozen=True)
+class Half(ServerOptimizer):
+    def step(self, parameters, direction, rate, state):
+        return parameters[:2], {}
+
+@dataclass(frozen=True)
+class Trapped(ServerOptimizer):
+    def step(self, parameters, direction, rate, state):
+        return state["x"]
 
 class Misspelt(TooMany):
     @property
@@ -293,6 +318,14 @@ class Silent(Trips):
         ({"rule": "{}:Raising"}, r"rule = '.*:Raising' raised ZeroDivisionError\(.*\) in wrong_\d+\.py, line \d+"),
         ({"rule": "{}:NotANumber"}, r"rule .*:NotANumber answered with coefficients \[nan.*; each must be finite"),
         ({"rule": "{}:Misspelt"}, r"needs 'lossez'; it may need accuracies, gram, local_lr, losses, norms, sizes"),
+        (
+            {"rule": "{}:Noted"},
+            r"answered with notes {'worst': np.int64\(1\)}, which JSON cannot hold; it must",
+        ),
+        ({"rule": "{}:Stated"}, r"rule .*:Stated answered with state {'m': array.*, which JSON cannot hold"),
+        ({"server": {"schedule": "{}:Never"}}, r"server.schedule = '.*:Never' returned None; it must be a number"),
+        ({"server": {"optimizer": "{}:Half"}}, r"server.optimizer = '.*:Half' did not return what it must: new param"),
+        ({"server": {"optimizer": "{}:Trapped"}}, r"server.optimizer = '.*:Trapped' raised KeyError\('x'\)"),
         ({"guards": {"use": ["{}:Judge"]}}, r"guards.use = '.*:Judge' raised ZeroDivisionError"),
         ({"client": {"rules": ["{}:Trips"]}}, r"client.rules = '.*:Trips' raised ZeroDivisionError"),
         (

@@ -20,7 +20,7 @@ def test_the_gradient_is_that_of_the_logarithm_until_the_allowance_is_used_up(al
     begun = PropFair(allowance).begin(visit(given))
     assert begun.gradients is not None
     found, value = begun.gradients(batch)
-    plain, loss = gradients(model, data, batch, "cross-entropy")
+    plain, loss = gradients(model, data, batch, GD)
     assert value == loss  # the server is told the cross-entropy
     slope = 1 / (allowance - loss)
     assert (allowance - loss < 0.2) == far

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from adafed import AdafedError
 from adafed.config.sections import CohortSection
-from adafed.rounds.cohort import Sampler
+from adafed.rounds.cohort import Sampler, heard
 
 
 def sampler(count: int = 10, sizes: list[int] | None = None, seed: int = 1, **section: Any) -> Sampler:
@@ -142,3 +142,13 @@ def test_mistakes_are_told() -> None:
         sampler(join={"zoe": 2})
     with pytest.raises(AdafedError, match=r"cohort\.count = 11 is more than the federation's 10 clients"):
         Sampler(CohortSection(count=11), tuple(map(str, range(10))), np.ones(10, dtype=np.int64), 0)
+
+
+def test_who_was_asked_and_told_nothing_counts_as_an_average_client() -> None:
+    assert heard({}, [3]) == {"3": 0.0}
+    assert heard({"0": 1.0, "1": 5.0, "2": 2.0}, [1, 4]) == {"0": 1.0, "1": 5.0, "2": 2.0, "4": 2.0}
+    one = Sampler(CohortSection(count=1, sampling="loss"), tuple("abcd"), np.array([5] * 4), 1)
+    told = {int(client): loss for client, loss in heard({"0": 1.0, "1": 1.0, "2": 1.0}, [3]).items()}
+    drawn = [one.cohort(t, told).clients[0] for t in range(1, 201)]
+    assert 20 < drawn.count(3) < 80
+    assert [one.cohort(t, {0: 1.0, 1: 1.0, 2: 1.0}).clients[0] for t in range(1, 9)] == [3] * 8  # unheard of

@@ -31,7 +31,7 @@ def half(name: str = "fedavg", *client_rules: ClientRule, **options: Any) -> Ser
     server = Server(rule(name, **options), optimizer("sgd"), schedule("constant"), 0.5)
     setting = Setting(clients=4, rounds=9, seed=0)
     ruled = tuple(Ruled(one, one.plan(setting)) for one in client_rules)
-    return ServerHalf(server, name_of=lambda client: f"c{client}", federation=4, client_rules=ruled)
+    return ServerHalf(server, name_of=lambda client: f"c{client}", federation=5, client_rules=ruled)
 
 
 def reply(client: int, statistics: Sequence[float] = (), seed: int | None = None, **changes: Any) -> Reply:
@@ -296,3 +296,24 @@ def test_a_rule_that_a_plan_brings_begins_anew_though_its_first_round_is_skipped
     assert found.record.skipped is None
     assert found.state.rule_state is not None
     assert found.state.rule_state.numbers.keys() == rule("afl").initial_state().keys()
+
+
+def test_a_round_that_nobody_is_left_of_says_why_of_everyone() -> None:
+    side = half()
+    state = side.first_state(torch.ones(LENGTH + 1), LENGTH)
+    broken = {"update": torch.full((LENGTH,), float("nan"))}
+    found = side.conclude(state, 1, [reply(0, [float("nan")]), reply(1, [1.0], **broken)], {2: "did not answer"})
+    assert [one.dropped for one in found.record.participants] == [
+        BAD_STATISTICS, "update has a non-finite value", "did not answer",
+    ]  # fmt: skip
+    assert found.record.skipped is not None
+
+
+def test_what_was_sent_out_and_is_not_finite_is_no_fault_of_a_client() -> None:
+    """A mask of -inf among the buffers of a module."""
+    side, masked = half(), -float("inf")
+    state = side.first_state(torch.cat([torch.zeros(LENGTH), torch.tensor([masked, 1.0])]), LENGTH)
+    found = side.conclude(state, 1, [reply(0, [masked, 2.0]), reply(1, [masked, 3.0]), reply(2, [0.0, masked])], {})
+    assert [one.dropped for one in found.record.participants] == [None, None, BAD_STATISTICS]
+    assert found.state.parameters[LENGTH].item() == masked
+    assert found.state.parameters[LENGTH + 1].item() == pytest.approx((10 * 2 + 11 * 3) / 21)

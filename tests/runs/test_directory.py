@@ -386,3 +386,26 @@ def test_a_prolonged_run_is_the_run_that_was_asked_for_longer(every: int, loss: 
     list(simulate(experiment(rounds=6, **changes), directory=tmp_path / "run"))
     list(simulate(experiment(rounds=6, **changes), directory=tmp_path / "whole"))
     assert _rows(tmp_path / "run") == _rows(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_prolonged_run_with_personal_models_is_the_run_that_was_asked_for_longer(
+    workers: int, tmp_path: Path
+) -> None:
+    """After its last round everybody makes a personal model once more, which other rounds' tables must not hold."""
+    changes = {"ditto": {"lambda": 0.1}, "cohort": {"count": 1}, "run": {"workers": workers}}
+    list(simulate(experiment(rounds=2, **changes), directory=tmp_path / "run"))
+    list(simulate(experiment(rounds=4, **changes), directory=tmp_path / "run"))
+    list(simulate(experiment(rounds=4, **changes), directory=tmp_path / "whole"))
+    assert _rows(tmp_path / "run") == _rows(tmp_path / "whole")
+
+
+def test_a_run_that_is_shortened_to_where_it_stands_is_evaluated_there(tmp_path: Path) -> None:
+    changes = {"evaluation": {"every": 5, "improvement_every": 0}}
+    stopped = simulate(experiment(rounds=10, **changes), directory=tmp_path / "run")
+    for _ in range(3):
+        next(stopped)
+    stopped.close()
+    assert list(simulate(experiment(rounds=3, **changes), directory=tmp_path / "run")) == []
+    list(simulate(experiment(rounds=3, **changes), directory=tmp_path / "whole"))
+    assert _rows(tmp_path / "run")[2] == _rows(tmp_path / "whole")[2]

@@ -292,6 +292,8 @@ def test_odd_updates_are_told(rule: adafed.Rule, odd: str) -> None:
         {"local_lr": "0.1"},
         {"federation": 4.5},
         {"federation": "all"},
+        {"federation": -5},
+        {"federation": 3},
         {"memory": "some"},
         {"memory": np.zeros(2)},
         {"guards": 3},

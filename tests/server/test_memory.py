@@ -15,7 +15,7 @@ from adafed import AdafedError
 from adafed.algebra.hulls import simplex_point
 from adafed.algebra.stored import STORAGES, Storage
 from adafed.server.memory import Memory, Remember
-from adafed.server.row_files import RowStore
+from adafed.server.row_files import PlacedRow, RowStore
 
 PLAIN = adafed.rule("fedavg", weighted=False)
 ADAFED = adafed.rule("adafed")
@@ -379,3 +379,37 @@ def test_an_update_that_is_bounded_by_many_decades_is_not_remembered_as_zero() -
     rows = [row if isinstance(row, torch.Tensor) else row.tensor() for row in found.state.known.whole]
     lengths = torch.stack([row.double().norm() for row in rows])
     assert lengths.min() > 0.1 * lengths.median()
+
+
+def test_what_is_remembered_already_counts_towards_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = RowStore.__init__
+    monkeypatch.setattr(RowStore, "__init__", lambda self, **given: made(self, budget=2 * 4000, **given))
+    state = None
+    for t in range(1, 5):
+        state = adafed.aggregate(
+            PLAIN, torch.ones(1, 1000), clients=[t], round=t, state=state, memory="all"
+        ).state  # fmt: skip
+    assert [isinstance(row, PlacedRow) for row in state.known.rows] == [False, False, True, True]
+
+
+@pytest.mark.parametrize("name", ["adafed", "qffl"])
+def test_a_memory_of_another_rule_is_shown_as_far_as_it_fits(name: str) -> None:
+    """FedCorr's first stage has another rule: it asks for no lengths, and keeps updates of zero."""
+    facts: dict[str, Any] = {"losses": [1.0, 2.0], "sizes": [1, 2], "local_lr": 0.1, "memory": "all"}
+    updates = torch.randn(2, 6, generator=torch.Generator().manual_seed(1))
+    updates[0] = 0.0
+    first = adafed.aggregate(adafed.rule("fedavg"), updates, clients=["a", "b"], **facts)
+    fresh = torch.randn(2, 6, generator=torch.Generator().manual_seed(2))
+    state = adafed.RuleState(adafed.rule(name).initial_state(), first.state.known)
+    out = adafed.aggregate(adafed.rule(name), fresh, clients=["c", "d"], round=2, state=state, **facts)
+    assert set(out.remembered) == ({"b"} if name == "adafed" else set())
+
+
+@pytest.mark.parametrize("name", ["adafed", "fedmdfg", "fedavg", "fedvarp"])
+@pytest.mark.parametrize(("before", "now"), [(5, 6), (6, 5)])
+def test_a_state_of_another_model_is_told(name: str, before: int, now: int) -> None:
+    facts: dict[str, Any] = {"losses": [1.0, 2.0], "sizes": [1, 2], "memory": "all"}
+    rule = adafed.rule(name)
+    state = adafed.aggregate(rule, torch.randn(2, before), clients=[0, 1], **facts).state
+    with pytest.raises(AdafedError, match=f"a remembered update has length {before} and the updates have {now}"):
+        adafed.aggregate(rule, torch.randn(2, now), clients=[2, 3], round=2, state=state, **facts)

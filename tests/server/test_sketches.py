@@ -10,7 +10,7 @@ from tests.server.test_memory import ADAFED, PLAIN, Federation, Quadratics, trai
 
 import adafed
 from adafed.algebra.stored import StoredRow
-from adafed.errors import AdafedError
+from adafed.errors import AdafedError, NoClientLeft
 from adafed.server.memory import Memory, Remember
 from adafed.server.row_files import RowStore
 
@@ -122,3 +122,15 @@ def test_mistakes_are_told() -> None:
     state = adafed.aggregate(PLAIN, torch.ones(2, 3), memory="all").state
     with pytest.raises(AdafedError, match=r"memory.sketch is 512 and the state was made with 0; keep it as it was"):
         adafed.aggregate(PLAIN, torch.ones(1, 3), clients=["x"], round=2, state=state, memory=sketching(most=3))
+
+
+@pytest.mark.parametrize("rule", [ADAFED, PLAIN], ids=str)
+def test_an_update_of_zero_carries_nothing_and_one_that_a_guard_shortens_is_sketched(rule: adafed.Rule) -> None:
+    calls = calls_of(8)
+    calls[5]["updates"][0] = 0.0
+    calls[6]["updates"][1] *= 3e38 / calls[6]["updates"][1].abs().max()
+    for out in trained(rule, calls, memory=sketching(most=5), guards="default"):
+        assert out.direction.isfinite().all()
+        assert all(row.tensor().isfinite().all() for row in out.state.known.sketches if isinstance(row, StoredRow))
+    with pytest.raises(NoClientLeft):  # nobody shortens it: the round can be skipped
+        trained(PLAIN, calls, memory=sketching(most=5))

@@ -153,3 +153,17 @@ def test_statistics_count_samples_as_guards_let_them() -> None:
     out = adafed.aggregate_states(rule, before, sent, sizes=sizes, guards=["sizes"])
     assert float(out.statistics["running_mean"]) <= 60.0
     assert float(adafed.aggregate_states(rule, before, sent, sizes=sizes).statistics["running_mean"]) > 99.0
+
+
+@pytest.mark.parametrize("statistics", [None, ["mask"]])
+def test_a_mask_that_nobody_changes_may_be_infinite(statistics: list[str] | None) -> None:
+    mask = torch.full((2, 2), float("-inf")).triu(1)
+    before = {"w": torch.zeros(3), "mask": mask}
+    after = [{"w": torch.full((3,), -float(k)), "mask": mask.clone()} for k in (1, 2)]
+    out = adafed.aggregate_states(PLAIN, before, after, statistics=statistics)
+    made = out.applied(before, 1.0)
+    assert made["w"].tolist() == [-1.5] * 3
+    assert torch.equal(made["mask"], mask)
+    after[1]["mask"] = torch.full((2, 2), float("inf"))
+    again = adafed.aggregate_states(PLAIN, before, after, statistics=statistics)
+    assert torch.equal(again.applied(before, 1.0)["mask"], mask)

@@ -97,7 +97,7 @@ def test_a_batchs_gradient_may_be_another_and_corrections_follow_in_their_order(
 
     def twice(batch: torch.Tensor) -> tuple[Gradients, float]:
         asked.append(batch)
-        grads, value = gradients(model, samples, batch, "cross-entropy")
+        grads, value = gradients(model, samples, batch, GD)
         return [2 * one for one in grads], -value
 
     def scaled(grads: Gradients, step: int) -> Gradients:
@@ -116,7 +116,7 @@ def test_a_batchs_gradient_may_be_another_and_corrections_follow_in_their_order(
 
     twin, values = linear(), []
     for step, batch in enumerate(asked, start=1):
-        grads, value = gradients(twin, samples, batch, "cross-entropy")
+        grads, value = gradients(twin, samples, batch, GD)
         values.append(-value)
         with torch.no_grad():
             for parameter, grad in zip(twin.trained, grads, strict=True):
@@ -153,7 +153,7 @@ def test_gradients_that_share_memory_are_told_apart(momentum: float) -> None:
 
 def test_a_full_batch_is_taken_in_pieces_whose_gradients_add_up() -> None:
     model, samples = linear(), data(2 * GRADIENT_BATCH + 7)
-    grads, value = gradients(model, samples, torch.arange(len(samples)), "cross-entropy")
+    grads, value = gradients(model, samples, torch.arange(len(samples)), GD)
     loss = nn.functional.cross_entropy(model.module(samples.inputs), samples.targets)
     whole = torch.autograd.grad(loss, model.trained)
     assert value == pytest.approx(loss.item(), rel=1e-5)
@@ -180,6 +180,16 @@ def test_picked_samples_are_those_that_indexing_gives(shape: tuple[int, ...]) ->
     values = torch.randn(shape).movedim(0, -1).contiguous().movedim(-1, 0)  # not in the order of memory
     for chosen in (torch.tensor([5, 0, 5, 6]), torch.tensor([], dtype=torch.long), slice(2, 5)):
         assert torch.equal(picked(values, chosen), values[chosen])
+
+
+@given(samples=st.integers(1, 60), size=st.integers(2, 20))
+def test_a_rest_that_is_too_small_to_be_trained_on_goes_with_those_before_it(samples: int, size: int) -> None:
+    alone, together = (replace(GD, batch_size=size, least=least) for least in (1, 2))
+    assert sum(together.parts(samples, size)) == sum(alone.parts(samples, size)) == samples
+    assert samples == 1 or min(together.parts(samples, size)) >= 2
+    if samples % size != 1 or samples == 1:
+        assert together.parts(samples, size) == alone.parts(samples, size)
+    assert [len(one) for one in batches(together, WORK, samples)] == together.parts(samples, size)
 
 
 class Dropping(nn.Module):

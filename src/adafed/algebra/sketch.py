@@ -25,11 +25,14 @@ def _columns(length: int, size: int) -> tuple[NDArray[np.int32], NDArray[np.int8
     return places, (2 * random.integers(2, size=length, dtype=np.int8) - 1).astype(np.int8)
 
 
-def sketched(rows: Rows, size: int) -> NDArray[np.float32]:
-    """The sketch of every row, one below the other, as it is kept."""
+def sketched(rows: Rows, size: int) -> NDArray[np.float32] | NDArray[np.float64]:
+    """The sketch of every row, one below the other, as it is kept; in float64 where that is too narrow, for a guard may
+    shorten what is too long."""
     places, signs = _columns(rows.length, size)
-    found = np.empty((rows.count, size), np.float32)
+    found = np.empty((rows.count, size))
     for k in range(rows.count):  # one at a time: a row in float64 is all the room it takes
         vector = rows.select([k]).block(0, rows.length)[0].double().cpu().numpy()
         found[k] = np.bincount(places, weights=vector * signs, minlength=size)
-    return found
+    with np.errstate(over="ignore"):
+        narrow = found.astype(np.float32)
+    return narrow if np.isfinite(narrow).all() else found

@@ -48,8 +48,8 @@ class Mixup(ClientRule):
         def blended(batch: torch.Tensor) -> Iterator[tuple[None, torch.Tensor]]:
             share = float(random.beta(self.a, self.a))
             other = batch[torch.from_numpy(random.permutation(len(batch)))]
-            for start in range(0, len(batch), GRADIENT_BATCH):
-                one, two = batch[start : start + GRADIENT_BATCH], other[start : start + GRADIENT_BATCH]
+            parts = how.parts(len(batch), GRADIENT_BATCH)
+            for one, two in zip(torch.split(batch, parts), torch.split(other, parts), strict=True):
                 ours, theirs = data.taken(one), data.taken(two)
                 outputs = model.module(share * ours.inputs + (1 - share) * theirs.inputs)
                 first, second = (sample_losses(outputs, those.targets, how.loss) for those in (ours, theirs))

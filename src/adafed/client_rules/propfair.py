@@ -38,7 +38,7 @@ class PropFair(ClientRule):
         model, data, how = visit.model, visit.data, visit.trainer.how
 
         def proportional(batch: torch.Tensor) -> tuple[Gradients, float]:
-            grads, value = gradients(model, data, batch, how.loss)
+            grads, value = gradients(model, data, batch, how)
             left = self.M - value
             return list(torch._foreach_div(grads, left if left >= self.smallest else self.M)), value
 

@@ -76,6 +76,36 @@ def _try_once(name: str, model: FlatModule, federation: Federation, device: torc
         )
 
 
+def least_trained(config: Config, model: FlatModule, federation: Federation) -> int:
+    """How many samples the module can be trained on at the least: BatchNorm takes no mean over one value."""
+    batch_norm = [one for one in model.module.modules() if isinstance(one, nn.modules.batchnorm._BatchNorm)]
+    if not batch_norm:
+        return 1
+    before = model.vector.clone()
+    inputs = federation.normalisation(federation.client(0).train.inputs[:1]).to(model.vector.device)
+    try:
+        model.module.train()
+        with torch.no_grad(), seeded(0):
+            model.module(inputs.clone())
+        return 1
+    except ValueError as error:
+        if not str(error).startswith("Expected more than 1 value per channel"):
+            raise
+    finally:
+        model.receive(before)
+    if config.local.batch_size == 1:
+        raise AdafedError(
+            "local.batch_size = 1, and the model's BatchNorm cannot be trained on one sample; take 2 or more"
+        )
+    for client, samples in zip(federation.ids, federation.train_sizes.tolist(), strict=True):
+        if samples == 1:
+            raise AdafedError(
+                f"client {client} has one training sample, on which the model's BatchNorm cannot be trained; leave it "
+                "out (partition.minimum) or take a model with GroupNorm"
+            )
+    return 2
+
+
 def _first(error: BaseException) -> str:
     """The first line of what it says."""
     return str(error).partition("\n")[0] or repr(error)

@@ -21,7 +21,7 @@ from adafed.data.base import Federation, Split
 from adafed.data.framed import FramedFederation
 from adafed.data.noise import NoisyFederation
 from adafed.data.sources import open_federation, require_usable_ids
-from adafed.engines.built_model import fitted
+from adafed.engines.built_model import fitted, least_trained
 from adafed.engines.units import AskUnit, MeasureUnit, Report, RuleOrders, TrainUnit
 from adafed.engines.visiting import Visiting
 from adafed.errors import AdafedError
@@ -57,6 +57,7 @@ class Station:
             weight_decay=local.weight_decay,
             loss=local.loss,
             seed=seeds.sampling,
+            least=least_trained(config, self.model, self.federation),
         )
         self.trainer = LocalTrainer(self.model, self.how)
         self.visiting = Visiting(config.parts.client_rules, self.model, self.trainer, self.initial)

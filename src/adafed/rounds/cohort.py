@@ -6,7 +6,7 @@ clients are drawn by their losses, which depend on the model and so on the rule.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -122,6 +122,14 @@ class Sampler:
 
     def _count(self, here: int) -> int:
         return min(largest_cohort(self.section, len(self.sizes)), here)
+
+
+def heard(losses: Mapping[str, float], asked: Iterable[int]) -> dict[str, float]:
+    """The losses by which the next round's clients are drawn. Who was asked and told nothing of use counts as an
+    average client from then on: drawn first as one unheard of, it would be drawn again in every round."""
+    known = list(losses.values())
+    usual = float(np.median(known)) if known else 0.0
+    return {str(client): usual for client in asked} | dict(losses)
 
 
 def largest_cohort(section: CohortSection, clients: int) -> int:

@@ -91,6 +91,8 @@ class Keeper(Protocol):
     """Where rounds are saved."""
 
     def save(self, record: RoundRecord, state: ServerState) -> None: ...
+    def evaluated(self, round: int) -> Sequence[tuple[str, bool]]: ...
+    def add_evaluations(self, round: int, evaluations: Sequence[Evaluation]) -> None: ...
 
 
 class Loop:
@@ -194,15 +196,27 @@ class Loop:
         if stepped:
             losses = {self.half.name_of(one.client): one.loss for one in found.pop(0) if one.loss is not None}
             record = improved(record, losses)
-        evaluations = [
+        if missing := self._not_measured(wanted, found):
+            log.warning("round %d: evaluated without %s", t, ", ".join(missing))
+            record = replace(record, notes=record.notes | {"not_evaluated": dict.fromkeys(missing, DID_NOT_ANSWER)})
+        return replace(record, evaluations=tuple(self._named(wanted, found)))
+
+    def _named(self, wanted: Sequence[Wanted], found: Sequence[Sequence[Scores]]) -> list[Evaluation]:
+        return [
             Evaluation(one.part, one.personal, tuple((self.half.name_of(score.client), score) for score in scores))
             for one, scores in zip(wanted, found, strict=True)
             if any(score.samples for score in scores)
         ]
-        if missing := self._not_measured(wanted, found):
-            log.warning("round %d: evaluated without %s", t, ", ".join(missing))
-            record = replace(record, notes=record.notes | {"not_evaluated": dict.fromkeys(missing, DID_NOT_ANSWER)})
-        return replace(record, evaluations=tuple(evaluations))
+
+    def measure_again(self) -> None:
+        """What a run that is taken up lacks of its newest round: it was not the last and now is, or was and is not."""
+        t = self.state.round
+        if t == 0 or not self._due(self.every, t):
+            return
+        there = self.keeper.evaluated(t)
+        wanted = [one for one in self._evaluations(t) if (one.part, one.personal) not in there]
+        if wanted:
+            self.keeper.add_evaluations(t, self._named(wanted, self.engine.measure(wanted, self.state)))
 
     def _not_measured(self, wanted: Sequence[Wanted], found: Sequence[Sequence[Scores]]) -> list[str]:
         """Who is not in an evaluation that should be of everybody; its numbers are then of other clients."""

@@ -18,7 +18,7 @@ from adafed.client_rules.base import Ask, ClientRule, Orders, Plan, Setting, Tel
 from adafed.config.configuration import Config
 from adafed.errors import AdafedError, NoClientLeft
 from adafed.imported import ours
-from adafed.rounds.cohort import Cohort, Sampler
+from adafed.rounds.cohort import Cohort, Sampler, heard
 from adafed.rounds.plans import Ruled, broadcast, orders, ruled_by, summed, taken
 from adafed.rounds.records import Participant, RoundRecord, improved
 from adafed.rounds.remembering import remembering
@@ -173,10 +173,12 @@ class ServerHalf:
         why there is no reply. `updates` are the replies' updates, where they lie as one matrix. A safe step is found by
         `trying` it."""
         state = self._begun(state, round)
-        dropped = unusable(replies) if len(state.parameters) > state.length else {}
-        outcome, skipped = self._aggregated(state, round, replies, dropped, updates) if replies else (None, nobody)
+        dropped = unusable(replies, state.parameters[state.length :])
+        outcome, skipped, why = (
+            self._aggregated(state, round, replies, dropped, updates) if replies else (None, nobody, {})
+        )
         known, term = summed(self.client_rules, state, replies, updates, outcome)
-        statistics = averaged([replies[k] for k in taken(outcome)], self.guards)
+        statistics = averaged([replies[k] for k in taken(outcome)], state.parameters[state.length :], self.guards)
         safe = None
         if self.server.kind == "safe" and outcome is not None:
             assert trying is not None
@@ -187,9 +189,10 @@ class ServerHalf:
         if any(one.rule.keeps for one in self.client_rules):
             next_state = replace(next_state, kept=state.kept | self._kept(round, replies, outcome))
         if self.by_loss:
-            next_state = replace(next_state, losses=state.losses | self._losses(replies, outcome))
+            asked = [*missing, *(reply.client for reply in replies)]
+            next_state = replace(next_state, losses=heard(state.losses | self._losses(replies, outcome), asked))
         next_state = self._learned(next_state, round, replies, ask)
-        record = self._record(next_state, round, replies, missing, outcome, skipped, dropped)
+        record = self._record(next_state, round, replies, missing, outcome, skipped, why)
         return Concluded(
             next_state, record if safe is None else self._told_safe(record, safe, replies, outcome), outcome
         )
@@ -236,11 +239,12 @@ class ServerHalf:
         replies: Sequence[Reply],
         dropped: Mapping[int, str],
         updates: Updates | None,
-    ) -> tuple[Aggregate | None, str | None]:
+    ) -> tuple[Aggregate | None, str | None, dict[str, str]]:
+        """The outcome, or why there is none and why each client was dropped."""
+        named = {self.name_of(replies[k].client): why for k, why in dropped.items()}
         good = [reply for k, reply in enumerate(replies) if k not in dropped]
         if not good:
-            told = "; ".join(f"client {self.name_of(replies[k].client)}: {why}" for k, why in dropped.items())
-            return None, f"no client is left to aggregate: {told}"
+            return None, str(NoClientLeft.of(named)), named
 
         def all_of(key: str) -> list[float | None] | None:
             values = [reply.numbers.get(key) for reply in good]
@@ -262,8 +266,9 @@ class ServerHalf:
                 memory=self.memory(round),
             )
         except NoClientLeft as error:
-            return None, str(error)
-        return _among_all(outcome, {self.name_of(replies[k].client): why for k, why in dropped.items()}, dropped), None
+            return None, str(error), named | dict(error.dropped)
+        outcome = _among_all(outcome, named, dropped)
+        return outcome, None, outcome.diagnostics.dropped
 
     def _kept(self, round: int, replies: Sequence[Reply], outcome: Aggregate | None) -> dict[str, int]:
         """Who has written what it keeps. Where the server adds up what clients sent, one that was left out goes on from
@@ -296,14 +301,14 @@ class ServerHalf:
         missing: Mapping[int, str],
         outcome: Aggregate | None,
         skipped: str | None,
-        dropped: Mapping[int, str],
+        dropped: Mapping[str, str],
     ) -> RoundRecord:
         members = {client: Participant(self.name_of(client), dropped=why) for client, why in missing.items()}
         coefficients = outcome.coefficients.tolist() if outcome else []
         rates = outcome.diagnostics.rates.tolist() if outcome else []
         for k, reply in enumerate(replies):
             name, number = self.name_of(reply.client), reply.numbers.get
-            why = outcome.diagnostics.dropped.get(name) if outcome else dropped.get(k)
+            why = dropped.get(name)
             members[reply.client] = Participant(
                 client=name,
                 samples=reply.samples,

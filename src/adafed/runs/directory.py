@@ -23,6 +23,7 @@ import fcntl
 import json
 import re
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -32,7 +33,7 @@ from adafed.data.base import Federation
 from adafed.data.labels import label_counts
 from adafed.errors import AdafedError
 from adafed.files import full_disk_in_a_sentence, on_disk, save_tensors, write_whole
-from adafed.rounds.records import RoundRecord
+from adafed.rounds.records import Evaluation, RoundRecord
 from adafed.runs.checkpoints import Checkpoints, Unfit, any_state
 from adafed.runs.description import FORMAT, fingerprint_of, read_facts, require_same, versions
 from adafed.runs.store import Store
@@ -158,6 +159,15 @@ class RunDirectory:
             if any(one.dropped for one in record.participants):
                 self._drop_unnamed(state)
         self._track.add(record)
+
+    def evaluated(self, round: int) -> list[tuple[str, bool]]:
+        """Which evaluations of a round there are: the part, and whether with personal models."""
+        found = self.store.evaluations(round) if self.store is not None else []
+        return [(one.part, one.personal) for one in found]
+
+    def add_evaluations(self, round: int, evaluations: Sequence[Evaluation]) -> None:
+        if self.store is not None and evaluations:
+            self.store.add_evaluations(round, evaluations)
 
     def finish(self, model: FlatModule, state: ServerState) -> None:
         """The final model under its parameters' names, for whoever wants to use it."""

@@ -56,11 +56,19 @@ class Store:
             self._insert(
                 "participants", ("round", *_PARTICIPANT), [[record.round, *one] for one in record.participants]
             )
-            self._insert("evaluations", ("round", *_EVALUATION), [
-                [record.round, evaluation.part, int(evaluation.personal), client, s.samples, s.loss, s.accuracy]
-                for evaluation in record.evaluations
-                for client, s in evaluation.scores
-            ])  # fmt: skip
+            self._insert_evaluations(record.round, record.evaluations)
+
+    def add_evaluations(self, round: int, evaluations: Sequence[Evaluation]) -> None:
+        """Of a round that is there."""
+        with self._told(), self._db:
+            self._insert_evaluations(round, evaluations)
+
+    def _insert_evaluations(self, round: int, evaluations: Sequence[Evaluation]) -> None:
+        self._insert("evaluations", ("round", *_EVALUATION), [
+            [round, evaluation.part, int(evaluation.personal), client, s.samples, s.loss, s.accuracy]
+            for evaluation in evaluations
+            for client, s in evaluation.scores
+        ])  # fmt: skip
 
     def forget_after(self, round: int) -> None:
         """Remove the rows of rounds that no checkpoint confirms."""
@@ -76,10 +84,11 @@ class Store:
         return int(found)
 
     def forget_end(self, round: int, *, evaluations: bool, improvement: bool, before: bool) -> None:
-        """Of a round that was the last and no longer is: what was measured in it for that reason alone."""
+        """Of a round that was the last and no longer is: what was measured in it for that reason alone. Personal models
+        are other ones after the last round."""
         with self._told(), self._db:
-            if evaluations:
-                self._db.execute("DELETE FROM evaluations WHERE round = ?", (round,))
+            which = "" if evaluations else " AND personal = 1"
+            self._db.execute(f"DELETE FROM evaluations WHERE round = ?{which}", (round,))
             if improvement:
                 self._db.execute("UPDATE rounds SET rho = NULL, mean_decrease = NULL WHERE round = ?", (round,))
                 self._db.execute("UPDATE participants SET stepped = NULL WHERE round = ?", (round,))

@@ -24,7 +24,7 @@ from adafed.errors import AdafedError, NoClientLeft
 from adafed.imported import ours
 from adafed.server.answering import answered
 from adafed.server.everyone import Everyone, next_memory
-from adafed.server.given import MADE_HERE, Values, ids_of, numbers_of, require, single
+from adafed.server.given import MADE_HERE, Values, federation_of, ids_of, numbers_of, require, single
 from adafed.server.memory import NOBODY, Memory, Remember
 from adafed.server.remaining import Remaining, learns
 from adafed.server.returning import Truth, truth
@@ -171,11 +171,13 @@ def aggregate(
     if not isinstance(rule, Rule):
         raise AdafedError(f"rule is {rule!r}; give a rule, as adafed.rule('adafed') makes one")
     chain = resolved(guards)
-    remember = Remember.asked_for(memory, rule)
     state = RuleState(rule.initial_state()) if state is None else state
+    known = state.known if isinstance(state, RuleState) and isinstance(state.known, Memory) else NOBODY
+    remember = Remember.asked_for(memory, rule, known)
     _check_state(rule, round, state, remember)
     rows = Rows(updates)
     count = rows.count
+    _require_length(known, rows.length)
     joining = _joining(rule, remember)
     if not joining:
         rows = rows.with_stored(state.known.whole)
@@ -186,7 +188,7 @@ def aggregate(
         sizes=numbers_of("sizes", sizes, count),
         accuracies=numbers_of("accuracies", accuracies, count),
         local_lr=single("local_lr", local_lr, Real),
-        federation=single("federation", federation, Integral),
+        federation=federation_of(federation, count),
         memory=() if joining else state.memory,
     )
     require(f"rule {rule.name}", rule.needs, facts)
@@ -220,8 +222,7 @@ def _aggregated(rule: Rule, rows: Rows, facts: Facts, state: RuleState, guards: 
     elif left.kept:
         answer = answered(rule, left.facts_for(rule), state.numbers)
     else:
-        told = "; ".join(f"client {facts.clients[k]}: {reason}" for k, reason in left.dropped.items())
-        raise NoClientLeft(f"no client is left to aggregate: {told}")
+        raise NoClientLeft.of({facts.clients[k]: reason for k, reason in left.dropped.items()})
     return _outcome(rule, rows, facts, state, left, answer, guards, everyone, remember, judged)
 
 
@@ -317,6 +318,12 @@ def _shares(weights: Vector, rates: Vector) -> Vector:
         parts = weights * rates
         total = float(parts.sum())
     return parts / total if 0.0 < total < np.inf else np.zeros(len(rates))
+
+
+def _require_length(known: Memory, length: int) -> None:
+    for row in known.whole:
+        if len(row) != length:
+            raise AdafedError(f"a remembered update has length {len(row)} and the updates have {length}; pass no state")
 
 
 def _check_state(rule: Rule, round: int, state: RuleState, remember: Remember) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 
 from adafed.errors import AdafedError, OutOfRange
@@ -29,3 +31,14 @@ def _check_answer(rule: Rule, facts: Facts, answer: object) -> None:
         raise AdafedError(f"rule {rule.name} answered with coefficients of shape {shape}; it must be ({asked},)")
     if not np.isfinite(answer.coefficients).all():
         raise AdafedError(f"rule {rule.name} answered with coefficients {answer.coefficients}; each must be finite")
+    for what, found in (("state", answer.state), ("notes", answer.notes)):
+        try:
+            plain = isinstance(found, dict) and json.dumps(found) is not None
+        except (TypeError, ValueError, RecursionError):
+            plain = False
+        if not plain:
+            told = " ".join(repr(found).split())[:200]
+            raise AdafedError(
+                f"rule {rule.name} answered with {what} {told}, which JSON cannot hold; it must be a dict of texts, "
+                "numbers (float(x) of numpy's), lists and dicts"
+            )

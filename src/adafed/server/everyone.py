@@ -17,10 +17,12 @@ import torch
 from adafed.algebra.gram import gram, within_float32
 from adafed.algebra.rows import Array, Rows
 from adafed.algebra.sketch import sketched
+from adafed.errors import OutOfRange
 from adafed.server.memory import Memory, Remember, Row, products
 from adafed.server.remaining import Remaining
 from adafed.server_rules.base import Answer, Facts, Matrix, Rule, Vector
 
+MIXED = 2**16  # columns at a time
 LOST_BY_CANCELLATION = 2.0**-22  # what float32 products lose of the squared length of the terms
 
 
@@ -114,10 +116,15 @@ class Everyone:
         gone = sorted(set(range(len(weights))) - set(whole))
         if not gone or self.sketches is None or self.matrix is None:
             return weights, whole
-        own = self.matrix[np.ix_(whole, whole)]
-        unsure = sqrt(2.0 / self.sketches.shape[1]) * np.diag(np.diag(own))
         left = np.zeros_like(weights)
-        left[whole] = weights[whole] + np.linalg.solve(own + unsure, self.matrix[np.ix_(whole, gone)] @ weights[gone])
+        left[whole] = weights[whole]
+        able = [i for i in whole if self.matrix[i, i] > 0.0]  # an update of zero carries nothing
+        own = self.matrix[np.ix_(able, able)]
+        unsure = sqrt(2.0 / self.sketches.shape[1]) * np.diag(np.diag(own))
+        try:
+            left[able] += np.linalg.solve(own + unsure, self.matrix[np.ix_(able, gone)] @ weights[gone])
+        except np.linalg.LinAlgError as error:
+            raise OutOfRange(f"the sketches of the updates have no direction in common: {error}") from None
         return left, whole
 
     def told(self, weights: Vector) -> dict[str, Any]:
@@ -175,8 +182,8 @@ def next_memory(
 
 def _stored(rows: Rows, left: Remaining, remember: Remember) -> list[Row]:
     if left.mixing is not None:
-        sent = rows.select(left.kept).block(0, rows.length)
-        return [remember.store.add(row) for row in torch.from_numpy(left.mixing).to(sent) @ sent]
+        sent = rows.select(left.kept)
+        return [remember.store.add(_mixed(sent, weights)) for weights in left.mixing]
     found: list[Row] = []
     for place, k in enumerate(left.kept):
         vector = rows.select([k]).block(0, rows.length)[0]
@@ -187,15 +194,29 @@ def _stored(rows: Rows, left: Remaining, remember: Remember) -> list[Row]:
     return found
 
 
+def _mixed(sent: Rows, weights: Vector) -> torch.Tensor:
+    """The weighted sum of rows that may be in a file, and larger together than memory."""
+    weigh = torch.from_numpy(weights)
+    parts = [
+        (weigh.to(block.device) @ block.double()).to(block.dtype)
+        for block in (sent.block(at, min(at + MIXED, sent.length)) for at in range(0, sent.length, MIXED))
+    ]
+    return torch.cat(parts)
+
+
 def _stored_sketches(sent: Array, left: Remaining, remember: Remember) -> tuple[Row, ...]:
     """A sketch is a linear map: that of what is shown is made from those of what was sent."""
     store = remember.store.sketches
     assert store is not None
-    if left.mixing is not None:
-        sent = (left.mixing @ sent).astype(np.float32)
-    elif left.multipliers is not None:
-        sent = (left.multipliers[:, None] * sent).astype(np.float32)
-    return tuple(store.add(torch.from_numpy(sketch)) for sketch in sent)
+    with np.errstate(over="ignore"):
+        if left.mixing is not None:
+            sent = left.mixing @ sent
+        elif left.multipliers is not None:
+            sent = left.multipliers[:, None] * sent
+        kept = sent.astype(np.float32)
+    if not np.isfinite(kept).all():
+        raise OutOfRange("an update is too long for a sketch of it; a guard would shorten it, as in guards='default'")
+    return tuple(store.add(torch.from_numpy(sketch)) for sketch in kept)
 
 
 def _some_whole(older: Memory, stays: list[int], most: int) -> Memory:
@@ -210,9 +231,17 @@ def _chosen(facts: Facts, known: Memory, rule: Rule, horizon: int) -> tuple[list
     here = set(facts.clients)
     members, further = [], []
     usable = np.ones(len(known), bool)
-    for need, told in (("losses", known.losses), ("sizes", known.sizes), ("accuracies", known.accuracies)):
+    for need, told in (
+        ("losses", known.losses),
+        ("sizes", known.sizes),
+        ("accuracies", known.accuracies),
+        ("norms", known.lengths),
+    ):
         if need in rule.needs:
             usable &= np.isfinite(told)
+    if "gram" in rule.needs:  # a rule of an earlier stage may have kept an update of zero, and not asked for its length
+        zero = [known.is_zero(i) if np.isnan(one) else one == 0.0 for i, one in enumerate(known.lengths)]
+        usable &= ~np.array(zero, bool)
     for i, (client, round_) in enumerate(known.names):
         age = facts.round - round_
         if client in here:

@@ -68,5 +68,13 @@ def single(name: str, value: Any, kind: type[Real | Integral]) -> Any:
     raise AdafedError(f"{name} is {value!r}; it must be {'a number' if kind is Real else 'a whole number'}, or None")
 
 
+def federation_of(value: Any, count: int) -> int | None:
+    """How many clients there are in all, where it is said."""
+    found: int | None = single("federation", value, Integral)
+    if found is not None and found < count:
+        raise AdafedError(f"federation is {found}, and there are updates of {count} clients; it must be at least that")
+    return found
+
+
 def _number(value: Any) -> float:
     return float(value.detach() if isinstance(value, torch.Tensor) else value)  # a loss may come with its graph

@@ -60,13 +60,15 @@ class Remember:
             raise AdafedError(f"memory.sketch is {self.store.sketch} and memory.most is 0; say how many are kept whole")
 
     @classmethod
-    def asked_for(cls, memory: int | Literal["all", "auto"] | Remember, rule: Rule) -> Remember:
-        """Where it is "auto": everyone as long as that stays true; nobody under a rule that is not best with all."""
+    def asked_for(cls, memory: int | Literal["all", "auto"] | Remember, rule: Rule, known: Memory) -> Remember:
+        """Where it is "auto": everyone as long as that stays true; nobody under a rule that is not best with all. What
+        is known already counts towards the budget of a store that is made here."""
         if isinstance(memory, Remember):
             return memory
+        store = RowStore(beside=known.rows)
         if isinstance(memory, str) and memory == "auto":
-            return cls("all", truth=TRUE_ENOUGH) if rule.everyone else cls(0)
-        return cls(memory)
+            return cls("all", truth=TRUE_ENOUGH, store=store) if rule.everyone else cls(0, store=store)
+        return cls(memory, store=store)
 
     @property
     def horizon(self) -> int:
@@ -173,6 +175,11 @@ class Memory:
     def whole(self) -> list[Row]:
         """The updates that are kept whole."""
         return [row for row in self.rows if row is not None]
+
+    def is_zero(self, place: int) -> bool:
+        """Whether that update, or its sketch, is zero."""
+        row = self.multiplied[place]
+        return not bool((row.tensor() if isinstance(row, StoredRow) else row).any())
 
     def after(self, new: Memory, between: Matrix | None) -> Memory:
         """With newer updates behind the older ones, of other clients; `between` are the products of the older rows with

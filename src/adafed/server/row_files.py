@@ -10,6 +10,7 @@ import mmap
 import os
 import tempfile
 import weakref
+from collections.abc import Iterable
 from itertools import count
 from pathlib import Path
 
@@ -110,14 +111,21 @@ class RowFile:
 
 class RowStore:
     """Rows in memory while they take at most `budget` bytes together, the others in a file; all of them in the file
-    at `path`, if there is one to come back to. With `sketch` numbers for each row beside them, in `sketches`."""
+    at `path`, if there is one to come back to. With `sketch` numbers for each row beside them, in `sketches`. Rows of
+    another store that stay `beside` these count towards the budget."""
 
     def __init__(
-        self, storage: Storage = "float32", budget: int = 2**30, path: Path | None = None, sketch: int = 0
+        self,
+        storage: Storage = "float32",
+        budget: int = 2**30,
+        path: Path | None = None,
+        sketch: int = 0,
+        beside: Iterable[object] = (),
     ) -> None:
         self.storage, self.budget, self.path, self.sketch = storage, budget, path, sketch
         self.sketches = RowStore("float32", budget, path and path.with_suffix(".sketches")) if sketch else None
-        self._used = 0
+        here = (row for row in beside if isinstance(row, StoredRow) and not isinstance(row, PlacedRow))
+        self._used = sum(row.raw.nbytes for row in here)
         self._file: RowFile | None = None
 
     @property

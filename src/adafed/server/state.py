@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from numbers import Real
 
 import torch
 
 from adafed.errors import AdafedError
 from adafed.files import parsed
-from adafed.imported import ours
+from adafed.imported import maybe_own, ours
 from adafed.server.aggregate import Aggregate, RuleState
 from adafed.server.memory import Memory
 from adafed.server.optimizers import Moments, ServerOptimizer
@@ -109,7 +110,11 @@ class Server:
     def rate_of(self, round: int) -> float:
         """eta_t."""
         try:
-            rate = self.rate * self.schedule(round)
+            with maybe_own("server.schedule", self.schedule):
+                factor: object = self.schedule(round)
+            if not isinstance(factor, Real):
+                raise AdafedError(f"server.schedule = {self.schedule.name!r} returned {factor!r}; it must be a number")
+            rate = self.rate * float(factor)
         except OverflowError:
             rate = float("inf")
         if not rate <= MOST:
@@ -155,7 +160,22 @@ class Server:
         old = state.parameters[: state.length]
         direction = outcome.direction if term is None else outcome.direction + term
         rate = self.rate_of(state.round + 1) if length is None else length
-        new, moments = self.optimizer.step(old, direction, rate, state.moments)
+        new, moments = self._optimized(old, direction, rate, state.moments)
         rest = state.parameters[state.length :] if statistics is None else statistics
         parameters = torch.cat([new, rest]) if len(rest) else new
         return replace(state, parameters=parameters, round=state.round + 1, rule_state=outcome.state, moments=moments)
+
+    def _optimized(
+        self, old: torch.Tensor, direction: torch.Tensor, rate: float, moments: Moments
+    ) -> tuple[torch.Tensor, Moments]:
+        with maybe_own("server.optimizer", self.optimizer):
+            found: object = self.optimizer.step(old, direction, rate, moments)
+        match found:
+            case (torch.Tensor() as new, Mapping() as kept) if new.shape == old.shape and all(
+                isinstance(name, str) and isinstance(one, torch.Tensor) for name, one in kept.items()
+            ):
+                return new, dict(kept)
+        raise AdafedError(
+            f"server.optimizer = {self.optimizer.name!r} did not return what it must: new parameters, of the old ones' "
+            "shape, and a dict of tensors"
+        )

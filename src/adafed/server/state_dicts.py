@@ -37,8 +37,8 @@ class StateAggregate:
 
     def applied(self, before: StateDict, server_lr: float = 1.0) -> dict[str, torch.Tensor]:
         """The new global state: parameters moved, statistics replaced, the rest as it was."""
-        moved = {name: before[name] - server_lr * step for name, step in self.directions.items()}
-        return {name: moved.get(name, self.statistics.get(name, value)) for name, value in before.items()}
+        stepped = {name: before[name] - server_lr * step for name, step in self.directions.items()}
+        return {name: stepped.get(name, self.statistics.get(name, value)) for name, value in before.items()}
 
 
 def aggregate_states(
@@ -97,7 +97,7 @@ def aggregate_states(
     parameters = [name for name in floating if name not in chosen]
     if not parameters:
         raise AdafedError(f"no parameter is left among {', '.join(before) or 'nothing'}; give at least one")
-    updates = [torch.cat([(before[n] - state[n]).reshape(-1) for n in parameters]) for state in after]
+    updates = [torch.cat([moved(before[n], state[n]).reshape(-1) for n in parameters]) for state in after]
     outcome = aggregate(rule, updates, sizes=sizes, **facts)
 
     pieces = torch.split(outcome.direction, [before[name].numel() for name in parameters])
@@ -105,7 +105,7 @@ def aggregate_states(
         name: piece.view_as(before[name]).to(before[name].dtype) for name, piece in zip(parameters, pieces, strict=True)
     }
     kept = [k for k, rate in enumerate(outcome.diagnostics.rates) if rate == rate]
-    kept = [k for k in kept if all(after[k][name].isfinite().all() for name in chosen)]
+    kept = [k for k in kept if all(usable(after[k][name], before[name]) for name in chosen)]
     weights = _weights(sizes, kept, resolved(facts.get("guards", ())))
     averages = {
         name: sum((w * after[k][name].double() for k, w in weights.items()), torch.zeros(())).to(before[name].dtype)
@@ -113,6 +113,18 @@ def aggregate_states(
     }
     untouched = tuple(name for name in before if name not in directions and name not in averages)
     return StateAggregate(outcome, directions, averages, untouched)
+
+
+def moved(before: torch.Tensor, after: torch.Tensor) -> torch.Tensor:
+    """before - after; 0 where both are the same, also where that is infinite, as in a mask that nobody trains."""
+    difference = before - after
+    return difference if bool(difference.isfinite().all()) else difference.masked_fill(before == after, 0.0)
+
+
+def usable(own: torch.Tensor, sent: torch.Tensor) -> bool:
+    """Whether a client's statistics are finite wherever they are not as they were sent out."""
+    finite = own.isfinite()
+    return bool(finite.all()) or bool((finite | (own == sent) | (own.isnan() & sent.isnan())).all())
 
 
 def _require_tensors(who: str, state: object) -> None:

@@ -40,6 +40,7 @@ class LocalTraining:
     weight_decay: float
     loss: Loss
     seed: int
+    least: int = 1  # samples that the module can be trained on at once: 2 for most with BatchNorm
 
     @property
     def plain(self) -> bool:
@@ -47,8 +48,14 @@ class LocalTraining:
         return not (self.momentum or self.weight_decay)
 
     def steps(self, samples: int) -> int:
-        batch = self.batch_size or samples
-        return self.epochs * -(-samples // batch)
+        return self.epochs * len(self.parts(samples, self.batch_size or samples))
+
+    def parts(self, samples: int, size: int) -> list[int]:
+        """How many samples are taken at a time; a rest that is too small to be trained on goes with those before it."""
+        whole, rest = divmod(samples, size)
+        if whole and 0 < rest < self.least:
+            return [size] * (whole - 1) + [size + rest]
+        return [size] * whole + ([rest] if rest else [])
 
 
 class Assignment(NamedTuple):
@@ -113,33 +120,34 @@ def batches(how: LocalTraining, work: Assignment, samples: int) -> Iterator[torc
             order = torch.arange(samples)
         else:
             order = torch.from_numpy(permutations(how.seed, work.round, [work.client], epoch, samples)[0])
-        for batch in torch.split(order, how.batch_size or samples):
+        for batch in torch.split(order, how.parts(samples, how.batch_size or samples)):
             if left == 0:
                 return
             left -= 1
             yield batch
 
 
-def pieces(data: Samples, batch: torch.Tensor) -> Iterator[Samples]:
+def pieces(data: Samples, batch: torch.Tensor, how: LocalTraining) -> Iterator[Samples]:
     """The batch's samples, GRADIENT_BATCH at a time; all of them in their own order, as then there is no need to
     gather them."""
-    for start in range(0, len(batch), GRADIENT_BATCH):
-        stop = start + GRADIENT_BATCH
-        chosen = slice(start, stop) if len(batch) == len(data) else batch[start:stop]
-        yield data.taken(chosen)
+    start = 0
+    for count in how.parts(len(batch), GRADIENT_BATCH):
+        stop = start + count
+        yield data.taken(slice(start, stop) if len(batch) == len(data) else batch[start:stop])
+        start = stop
 
 
 def gradients(
-    model: FlatModule, data: Samples, batch: torch.Tensor, loss: Loss, layers: Layers | None = None
+    model: FlatModule, data: Samples, batch: torch.Tensor, how: LocalTraining, layers: Layers | None = None
 ) -> tuple[Gradients, float]:
     """The gradient of the batch's mean loss, and that loss; by `layers` where the module is written out."""
 
     def piecewise() -> Iterator[tuple[Gradients | None, torch.Tensor]]:
-        for piece in pieces(data, batch):
+        for piece in pieces(data, batch, how):
             if layers is None:
-                yield None, sample_losses(answers(model, piece.inputs), piece.targets, loss).sum() / len(batch)
+                yield None, sample_losses(answers(model, piece.inputs), piece.targets, how.loss).sum() / len(batch)
             else:
-                yield layers.gradients(model.trained, piece.inputs, piece.targets, loss, len(batch))
+                yield layers.gradients(model.trained, piece.inputs, piece.targets, how.loss, len(batch))
 
     return summed(model, piecewise())
 
@@ -205,20 +213,20 @@ class LocalTrainer:
         layers = Layers.of(model, data.inputs)
         written_out = layers is not None and how.plain and objective.plain
         momenta: list[torch.Tensor] = []
-        steps, running = 0, 0.0
+        steps, all_steps, running = 0, how.steps(len(data)), 0.0
         word = client_word(how.seed, work.round, work.client)
         with nullcontext() if layers is not None else seeded(word):  # any other module may draw random numbers
             for batch in batches(how, work, len(data)):
-                data.begin(steps * how.epochs // how.steps(len(data)))
+                data.begin(steps * how.epochs // all_steps)
                 steps += 1
                 if written_out and len(batch) <= GRADIENT_BATCH:
                     assert layers is not None
-                    (one,) = pieces(data, batch)
+                    (one,) = pieces(data, batch, how)
                     loss = layers.step(model.trained, one.inputs, one.targets, how.loss, lr, pulled_to, pull)
                     running += loss.item()
                     continue
                 if objective.gradients is None:
-                    grads, value = gradients(model, data, batch, how.loss, layers)
+                    grads, value = gradients(model, data, batch, how, layers)
                 else:
                     grads, value = objective.gradients(batch)
                 running += value

@@ -63,3 +63,20 @@ def test_clients_that_several_nodes_claim_are_refused() -> None:
     found = read(*(reply(node, {"num-examples": 3, "client-id": node % 3}) for node in range(1, 6)))
     assert [one.client for one in found.replies] == [0]
     assert sorted(found.refused) == [1, 2]
+
+
+def test_a_record_of_metrics_that_is_called_otherwise_is_no_client() -> None:
+    message = reply(1, {"num-examples": 3, "client-id": 1})
+    message.content["metrics-timing"] = MetricRecord({"seconds": 1.0})
+    found = read(message)
+    assert [one.client for one in found.replies] == [1]
+    assert (found.refused, found.strangers) == ({}, [])
+
+
+def test_a_mask_that_comes_back_as_it_went_out_is_no_fault() -> None:
+    sent = ArrayRecord({"w": Array(np.array([0.0, -np.inf], np.float32))})
+    content = RecordDict({"metrics": MetricRecord({"num-examples": 3, "client-id": 1}), "arrays": sent})
+    message = Message(content, reply_to=Message(RecordDict(), 1, MessageType.TRAIN))
+    received = torch.tensor([1.0, -float("inf")])
+    found = screened([message], Arrays.of(sent), received, Limits({}, {}), ())
+    assert found.replies[0].update.tolist() == [1.0, 0.0]

@@ -41,6 +41,18 @@ class Normed(nn.Module):
         return self.last(torch.relu(self.norm(self.first(x))))
 
 
+class Masked(nn.Module):
+    """With a constant that is not finite among its buffers, as attention has one."""
+
+    def __init__(self, input_shape, classes):
+        super().__init__()
+        self.last = nn.Linear(input_shape[0], classes)
+        self.register_buffer("mask", torch.full((3, 3), float("-inf")).triu(1), persistent=False)
+
+    def forward(self, x):
+        return self.last(x)
+
+
 class Poisoned(nn.Module):
     """Clients whose first feature is above 100 make it diverge."""
 
@@ -468,3 +480,34 @@ def test_a_model_that_does_not_move_has_not_got_worse() -> None:
 def test_no_process_is_left_behind() -> None:
     list(simulate(experiment(rounds=1, run={"workers": 1})))
     assert not psutil.Process().children()
+
+
+def test_a_mask_among_the_buffers_costs_no_round(module: str) -> None:
+    records = list(simulate(experiment(model={"name": f"{module}:Masked"})))
+    assert [record.skipped for record in records] == [None] * 3
+
+
+@pytest.mark.parametrize("batch", [3, "full"])
+def test_a_rest_of_one_sample_is_trained_on_with_the_batch_before_it(module: str, batch: int | str) -> None:
+    """BatchNorm takes no mean over one sample."""
+    data = {"name": f"{module}:clients"}  # 12 samples each, of which 10 are trained on
+    changes = {"model": {"name": f"{module}:Normed"}, "data": data, "split": {"validation": 0.0, "test": 0.2}}
+    records = list(
+        simulate(config_from({"rounds": 2, "run": {"workers": 0}, "local": {"batch_size": batch}} | changes))
+    )
+    steps = {one.steps for record in records for one in record.participants}
+    assert steps == ({3} if batch == 3 else {1})
+    with pytest.raises(AdafedError, match=r"local.batch_size = 1, and the model's BatchNorm cannot be trained on one"):
+        list(simulate(config_from({"rounds": 2, "local": {"batch_size": 1}} | changes)))
+
+
+@pytest.mark.parametrize("sampling", ["loss", "power-of-choice"])
+def test_one_that_never_tells_a_loss_does_not_stop_the_others(module: str, sampling: str) -> None:
+    changes = {"data": {"name": f"{module}:clients", "bad": 200}, "cohort": {"count": 1, "sampling": sampling}}
+    config = config_from(
+        {"rounds": 16, "model": {"name": f"{module}:Poisoned"}, "run": {"workers": 0}, "guards": {"use": []}} | changes
+    )
+    drawn = [record.participants[0].client for record in simulate(config)]
+    assert "client 1" in drawn
+    assert drawn.count("client 1") < 10
+    assert drawn[-1] != "client 1" or drawn[-2] != "client 1"

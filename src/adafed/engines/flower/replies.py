@@ -19,6 +19,7 @@ from adafed.client_rules.base import Told
 from adafed.engines.flower.arrays import Arrays, numbers_in
 from adafed.rounds.replies import Reply
 from adafed.rounds.statistics import BAD_STATISTICS
+from adafed.server.state_dicts import moved, usable
 
 SAMPLES, CLIENT = "num-examples", "client-id"
 
@@ -102,7 +103,8 @@ def node_of(message: Message, sent: Mapping[str, int]) -> int:
 
 def suffixes(message: Message) -> list[str]:
     """One for each client in a reply; the empty one where a node is a client."""
-    return [key.removeprefix("metrics") for key in message.content.metric_records if key.startswith("metrics")] or [""]
+    found = [key.partition(":") for key in message.content.metric_records]
+    return [colon + client for record, colon, client in found if record == "metrics"] or [""]
 
 
 def client_of(message: Message, suffix: str) -> int | None:
@@ -162,9 +164,10 @@ def _read(
     if fault is not None:
         return client, fault
     flat = arrays.flat(record)
-    update = flat[: arrays.length] if difference else received[: arrays.length] - flat[: arrays.length]
+    own = flat[: arrays.length]
+    update = own if difference else moved(received[: arrays.length], own)
     statistics = flat[arrays.length :]
-    if not bool(statistics.isfinite().all()):
+    if not usable(statistics, received[arrays.length :]):
         return client, BAD_STATISTICS
     vectors = _vectors(content.array_records.get(f"vectors{suffix}", ArrayRecord()), limits.vectors, arrays.length)
     if isinstance(vectors, str):

@@ -34,7 +34,7 @@ from adafed.rounds.records import Evaluation, RoundRecord
 from adafed.rounds.replies import ACCURACY, LOSS, LOSSES
 from adafed.rounds.round import ServerHalf
 from adafed.rounds.safe import Trying
-from adafed.server.memory import Remember
+from adafed.server.memory import NOBODY, Remember
 from adafed.server.optimizers import ServerOptimizer
 from adafed.server.schedules import Schedule
 from adafed.server.state import Server, ServerState
@@ -124,7 +124,7 @@ class FairStrategy(Strategy):
         self.evaluate_every = evaluate_every
         self.keeper: Keeper | None = StateKeeper(checkpoint) if isinstance(checkpoint, str | Path) else checkpoint
         self.handshake = fraction_train < 1
-        self.remember = Remember.asked_for(memory, self.server.rule)
+        self.remember = Remember.asked_for(memory, self.server.rule, NOBODY)
         if self.keeper is not None and not isinstance(memory, Remember):
             self.remember = replace(self.remember, store=self.keeper.rows)
         self.conversation = Conversation(min_available_nodes, max_samples)

@@ -98,6 +98,7 @@ class Simulation:
         self.directory.close()
 
     def rounds(self) -> Iterator[RoundRecord]:
+        self.loop.measure_again()
         yield from self.loop.rounds()
         self.directory.finish(self.station.model, self.state)
 
@@ -137,14 +138,15 @@ class LocalEngine:
     def replies(self) -> Collected:
         reports = sorted((one for unit in self.executor.reports() for one in unit), key=lambda report: report.client)
         model, count, rows, visiting = self.station.model, len(reports), self.executor.updates, self.station.visiting
-        lost, sent = dict(self.executor.lost), torch.from_numpy(rows.array[:count])  # in the order of the clients
-        if lost:
+        lost, sent = dict(self.executor.lost), rows.tensor.unbind(0)  # in the order of the clients
+        if lost:  # views, for the rows may lie in a file because they do not fit in memory
             row_of = {work.client: row for unit in self._units for work, row in zip(unit.work, unit.rows, strict=True)}
-            sent = torch.from_numpy(rows.array[[row_of[report.client] for report in reports]])
-        updates = sent[:, : model.length].unbind(0)
+            sent = tuple(sent[row_of[report.client]] for report in reports)
+        sent = sent[:count]
+        updates = [row[: model.length] for row in sent]
         statistics: Sequence[torch.Tensor] = [torch.empty(0)] * count
         if model.statistics:
-            statistics = sent[:, model.length : visiting.numbers].unbind(0)
+            statistics = [row[model.length : visiting.numbers] for row in sent]
         vectors = [visiting.sent(row) for row in sent] if visiting.sends else [NOTHING] * count
         replies = [
             Reply(report.client, report.samples, updates[k], statistics[k], _numbers(report), report.told, vectors[k])
