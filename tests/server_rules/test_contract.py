@@ -87,6 +87,7 @@ def test_single_client_moves_along_its_update(rule: adafed.Rule) -> None:
 
 
 def test_restored_state_continues_with_the_same_bits(rule: adafed.Rule) -> None:
+    testing.state_is_json(rule)
     testing.state_goes_through_json(rule)
 
 

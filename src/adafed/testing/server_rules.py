@@ -152,6 +152,11 @@ def is_pure(rule: Rule) -> None:
         claim(rule, told, unchanged, f"it changes the {name} that are passed in")
 
 
+def state_is_json(rule: Rule) -> None:
+    """Asked before a round is run, which refuses such a state with a sentence of its own."""
+    _written(rule, rule.answer(_facts(cohort(0)), rule.initial_state()).state)
+
+
 def state_goes_through_json(rule: Rule) -> None:
     """What a checkpoint restores continues with the same bits."""
     state: RuleState | None = None
@@ -286,6 +291,7 @@ def one_coefficient_for_each_row(rule: Rule) -> None:
 
 PROPERTIES: dict[str, Callable[[Rule], None]] = {
     "answers with one coefficient for each client": one_coefficient_for_each_row,
+    "has a state that JSON can hold": state_is_json,
     "is pure": is_pure,
     "moves a single client along its update": single_client,
     "does not depend on the order of the clients": order_does_not_matter,
@@ -329,13 +335,17 @@ def _required(rule: Rule) -> dict[str, Any]:
     return {key: values[key] for key, option in offered(type(rule))[0].items() if option.default is REQUIRED}
 
 
+def _written(rule: Rule, state: object) -> str:
+    try:
+        return json.dumps(state, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise AssertionError(f"{rule}: {PLAIN_STATE}, but its state is not JSON: {error}") from error
+
+
 def _through_json(rule: Rule, state: RuleState) -> RuleState:
     """As a checkpoint keeps it: JSON and tensors."""
     tensors, told = state.known.packed()
-    try:
-        numbers, told = json.loads(json.dumps([state.numbers, told], allow_nan=False))
-    except (TypeError, ValueError) as error:
-        raise AssertionError(f"{rule}: {PLAIN_STATE}, but its state is not JSON: {error}") from error
+    numbers, told = json.loads(_written(rule, [state.numbers, told]))
     claim(rule, PLAIN_STATE, numbers == state.numbers, f"JSON makes {numbers} of its state {state.numbers}")
     copies = {name: tensor.clone() for name, tensor in tensors.items()}
     length = len(state.known.whole[0]) if len(state.known) else 0
