@@ -321,6 +321,11 @@ def test_the_help_of_tune_has_the_rates_that_it_tries() -> None:
         (["flower", "certificates", "new", "--host", "a.example.org:90"], "--host is 'a.example.org:90'"),
         (["flower", "certificates", "small.toml"], "small.toml could not be written: Not a directory"),
         (["reproduce", "figure-hull", "--out", "small.toml"], "could not be written: Not a directory"),
+        (["reproduce", "fashion", "--rates", "5"], "--rates is 5 and belongs to --tune, which fashion is not here"),
+        (
+            ["reproduce", "fashion", "--tune", "AdaFed", "--keep", "x"],
+            "--keep is x and belongs to a table, which fashion",
+        ),
     ],
 )
 def test_a_mistake_is_told_in_one_sentence(

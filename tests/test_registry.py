@@ -258,3 +258,24 @@ def test_every_name_that_is_none_is_told(name: Any) -> None:
 def test_places_where_nothing_fits_are_told(name: str, told: str) -> None:
     with pytest.raises(AdafedError, match=rf"^parts\.name = '{name}'.*{told}"):
         springs().entry(name)
+
+
+@pytest.mark.parametrize(
+    ("value", "hint"), [(2, Literal[1, 2]), ("all", int | Literal["all"]), (3, int | Literal["all"]), ("x", int | str)]
+)
+def test_a_value_may_be_of_one_kind_or_one_of_a_few(value: Any, hint: Any) -> None:
+    assert coerced("rule.keep", value, hint) == value
+
+
+@pytest.mark.parametrize(
+    ("value", "hint", "wanted"),
+    [
+        (3, Literal[1, 2], "one of 1, 2"),
+        ("some", int | Literal["all"], "a whole number or one of 'all'"),
+        (True, Literal[1, 2], "one of 1, 2"),
+        (1.5, int | str, "a whole number or a string"),
+    ],
+)
+def test_what_is_of_none_of_them_is_told(value: Any, hint: Any, wanted: str) -> None:
+    with pytest.raises(AdafedError, match=f"rule.keep is {value!r}; it must be {wanted}"):
+        coerced("rule.keep", value, hint)

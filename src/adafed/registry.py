@@ -274,6 +274,9 @@ def coerced(where: str, value: Any, hint: Any) -> Any:
         value = value.item()
     if value is None and type(None) in kinds:
         return None
+    literals = [one for kind in kinds for one in _literals(kind)]
+    if any(type(one) is type(value) and one == value for one in literals):
+        return value
     if isinstance(value, bool):
         accepted = bool in kinds
     elif isinstance(value, int):
@@ -282,11 +285,20 @@ def coerced(where: str, value: Any, hint: Any) -> Any:
     elif isinstance(value, float):
         accepted = float in kinds
     else:  # Literal types have strings as their arguments; the entry itself checks which of them
-        accepted = isinstance(value, str) and not any(kind in (bool, int, float) for kind in kinds)
+        accepted = isinstance(value, str) and (str in kinds or not any(kind in (bool, int, float) for kind in kinds))
     if not accepted:
-        wanted = " or ".join(_WANTED[kind] for kind in kinds if kind in _WANTED)
-        raise AdafedError(f"{where} is {value!r}; it must be {wanted or 'one of ' + ', '.join(map(repr, kinds))}")
+        wanted = [_WANTED[kind] for kind in kinds if kind in _WANTED]
+        if literals:
+            wanted.append(f"one of {', '.join(map(repr, literals))}")
+        raise AdafedError(f"{where} is {value!r}; it must be {' or '.join(wanted)}")
     return value
+
+
+def _literals(kind: Any) -> tuple[Any, ...]:
+    """The values that a Literal allows; of a Literal alone, each of them is a kind."""
+    if typing.get_origin(kind) is Literal:
+        return typing.get_args(kind)
+    return () if isinstance(kind, type) or kind is None else (kind,)
 
 
 def _real(where: str, value: int) -> float:

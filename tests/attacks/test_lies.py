@@ -89,3 +89,10 @@ def test_who_lies_does_not_depend_on_the_order_in_which_clients_are_named() -> N
         drawn = {ids[k] for k in liars(ids, None, 0.5, seed)}
         turned = sorted(ids)
         assert {turned[k] for k in liars(turned, None, 0.5, seed)} == drawn
+
+
+def test_a_share_below_all_leaves_somebody_honest() -> None:
+    ids = [str(k) for k in range(5)]
+    assert len(liars(ids, None, 0.99, 1)) == 4
+    assert len(liars(ids, None, 1.0, 1)) == 5
+    assert len(liars(ids, None, 0.01, 1)) == len(liars(["a"], None, 0.5, 1)) == 1

@@ -10,6 +10,7 @@ import pytest
 from adafed import AdafedError, config_from, load_config
 from adafed.config.loading import load_kept
 from adafed.config.studies import load_study
+from adafed.runs.description import require_same
 
 
 @pytest.mark.parametrize("load", [load_config, load_study])
@@ -39,3 +40,13 @@ def test_a_run_from_before_there_were_guards_goes_on_without(tmp_path: Path) -> 
     assert load_kept(tmp_path).parts.guards == ()
     (tmp_path / "config.toml").write_text(config_from({}).completed().to_toml())
     assert load_kept(tmp_path).parts.guards == config_from({}).parts.guards
+
+
+@pytest.mark.parametrize("value", ["inf", "-inf", "nan"])
+def test_an_option_that_is_not_finite_is_kept(value: str, tmp_path: Path) -> None:
+    """JSON has no such numbers, TOML has."""
+    config = config_from({"model": {"name": "mine:Net", "clip": float(value)}})
+    (tmp_path / "config.toml").write_text(config.to_toml())
+    found = load_kept(tmp_path)
+    assert repr(found.model.options["clip"]) == repr(float(value))
+    require_same(tmp_path, found, config)

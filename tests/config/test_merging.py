@@ -20,3 +20,18 @@ def test_options_without_a_name_go_with_the_entry_they_belong_to() -> None:
 def test_settings_that_are_none(setting: str) -> None:
     with pytest.raises(AdafedError, match=r"is not of the form section\.key=value"):
         parse_settings([setting])
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["rule.q=5", "rule.name=qffl"],
+        ["rule.name=qffl", "rule.q=5"],
+        ["rule.q=5", "rule=qffl"],
+        ["rule=qffl", "rule.q=5"],
+    ],
+)
+def test_settings_beside_each_other_are_taken_in_any_order(settings: list[str]) -> None:
+    assert parse_settings(settings) == {"rule": {"name": "qffl", "q": 5}}
+    laid_over = merged({"rule": {"name": "adafed", "gamma": 3.0}}, parse_settings(settings))
+    assert config_from(laid_over).label == "qffl(q=5.0)"

@@ -165,3 +165,9 @@ def test_guards_and_attacks_that_are_none(content: dict[str, Any], told: str) ->
     with pytest.raises(AdafedError) as error:
         config_from(content)
     assert str(error.value).startswith(told)
+
+
+@pytest.mark.parametrize("key", ["none_x", "nullable", "int", "lrr"])
+def test_an_unknown_key_is_told_whatever_it_is_called(key: str) -> None:
+    with pytest.raises(AdafedError, match=rf"local\.{key} is unknown; \[local\] has epochs"):
+        config_from({"local": {key: 1}})

@@ -230,3 +230,33 @@ def test_modules_that_do_not_fit(here: str, tmp_path: Path) -> None:
     (tmp_path / f"{here}_raises.py").write_text("1 / 0")
     with pytest.raises(AdafedError, match="raised ZeroDivisionError"):
         attribute(f"{here}_raises:f", "model.name")
+
+
+def test_inputs_of_two_kinds_are_told(tmp_path: Path) -> None:
+    """Bytes are images and become shares of 255; floats stay as they are."""
+    images = (np.arange(60).reshape(20, 3) % 256).astype(np.uint8)
+    write(tmp_path / "ann.npz", x=images)
+    write(tmp_path / "bob.npz", x=images.astype(np.float32))
+    told = r"inputs differ in kind, images of uint8 \(.*ann.*\) and floats \(.*bob.*\); give all the same"
+    with pytest.raises(AdafedError, match=told):
+        FolderFederation(tmp_path)
+    y = arrays()["y"]
+    with pytest.raises(
+        AdafedError, match=r"inputs differ in kind, floats .client bob. and images of uint8 .client ann"
+    ):
+        ArraysFederation("own", {"ann": (images, y), "bob": (images.astype(float), y)})
+    none = {"x_validation": np.zeros((0, 3)), "y_validation": np.zeros(0, np.int64)}
+    assert ArraysFederation("own", {"ann": {"x": images, "y": y} | none}).ids == ("ann",)
+
+
+def test_a_function_that_asks_for_the_classes_is_told_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "with_classes.py").write_text(
+        "import numpy as np\n"
+        "def load(classes, n=20):\n    return np.zeros((n, 2), np.float32), np.arange(n) % (classes - 1)\n"
+        "def other(n=20):\n    return np.zeros((n, 2), np.float32), np.arange(n) % 3\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name, largest in (("load", 3), ("other", 2)):
+        found = from_function(f"with_classes:{name}", {}, classes=5)
+        assert isinstance(found, Dataset)
+        assert (found.classes, int(found.targets.max())) == (5, largest)

@@ -218,3 +218,10 @@ def test_data_without_owners_and_bad_seeds_and_labels() -> None:
         iid(TARGETS, clients=2, seed=-1)
     with pytest.raises(AdafedError, match="labels must be one whole number"):
         iid(np.array([0.5, 1.5]), clients=2, seed=0)
+
+
+@pytest.mark.parametrize("chosen", [{"large": 2}, {"large_minimum": 5}, {"large": 2, "large_minimum": 5}])
+def test_large_owners_without_a_number_of_clients_are_told(chosen: dict[str, int]) -> None:
+    owners = np.repeat(np.arange(6), 10)
+    with pytest.raises(AdafedError, match=r"partition\.large(_minimum)? = \d has no meaning without partition"):
+        natural(owners, seed=0, **chosen)

@@ -71,6 +71,8 @@ def test_a_study_is_called_as_it_was(tmp_path: Path) -> None:
     assert (report.title, list(report.methods), report.notes) == ("A title", ["q-FFL (q=1)", "FedAvg"], ("a note",))
     assert report.reference == "FedAvg"
     assert report.seeds == (0, 1, 2)
+    describe_study(tmp_path, "A title", {"FedAvg": "FedAvg"}, [])  # some of its methods were run again
+    assert set(gathered([tmp_path]).methods) == {"q-FFL (q=1)", "FedAvg"}
 
 
 def test_runs_of_one_name_and_different_settings_are_told_apart(tmp_path: Path) -> None:

@@ -129,3 +129,16 @@ def test_a_loss_without_end_is_told_and_does_not_break_the_page(tmp_path: Path) 
     text = page(gathered([folder]))
     assert "not finite numbers" in text
     assert "ill-conditioned" in text
+
+
+def test_without_scripts_a_client_is_drawn_as_often_as_in_all_runs_of_a_method(tmp_path: Path) -> None:
+    clients = tuple("abcdefgh")
+    levels = {"FedAvg": 0.4, "AdaFed": 0.6}
+    report = gathered([made_up_study(tmp_path / "study", levels, 3, clients=clients, checksum="0" * 64)])
+    of_fedavg = [run.clients for run in report.runs if run.method == "FedAvg" and run.clients is not None]
+    wanted = {client: str(sum(int(one.drawn[k]) for one in of_fedavg)) for k, client in enumerate(clients)}
+    table = re.search(r'<table class="clients">(.*?)</table>', page(report), re.DOTALL)
+    assert table is not None
+    rows = [re.findall(r"<t[dh][^>]*>(.*?)</t[dh]>", row) for row in re.findall(r"<tr>(.*?)</tr>", table[1], re.DOTALL)]
+    place = rows[0].index("drawn")
+    assert {row[0]: row[place] for row in rows[1:]} == wanted

@@ -52,6 +52,12 @@ def test_markdown_has_one_line_a_row() -> None:
     assert lines[-1].startswith("* personalised")
 
 
+def test_names_are_text_in_markdown() -> None:
+    head = Table("", (Column("a|b<i>"),), (Row("x|y", (Cell((1.0,)),)),)).markdown().splitlines()
+    assert head[0] == "| method | a\\|b&lt;i> |"
+    assert head[2].startswith("| x\\|y |")
+
+
 def test_latex_escapes_what_tex_would_take() -> None:
     text = TABLE.latex()
     assert "own \\& model *" in text

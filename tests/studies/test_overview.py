@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -116,3 +117,12 @@ def test_the_page_of_results_is_up_to_date() -> None:
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
     assert script.stale() == [], "python scripts/results.py"
+
+
+def test_names_of_ones_own_and_files_of_personal_models_are_taken_as_they_are() -> None:
+    strange = overview.Setup("s", Kept("s", ("mean",), tuple(
+        run(method, seed, 50.0 + seed) for method in ("adafed(tuned)", "fedavg", "FedAvg") for seed in (0, 1)
+    )))  # fmt: skip
+    assert list(strange.methods()) == ["adafed(tuned)", "fedavg", "FedAvg"]
+    personal = replace(strange.kept, runs=tuple(replace(one, personalised=True) for one in strange.kept.runs))
+    assert "nobody has one model for all" in overview.verdicts([overview.Setup("s", personal)])

@@ -11,7 +11,7 @@ from adafed import simulate
 from adafed.config.studies import study_from
 from adafed.errors import AdafedError
 from adafed.runs.summary import summarise
-from adafed.studies.compare import comparison, planned, run_all
+from adafed.studies.compare import Run, comparison, planned, run_all
 from adafed.studies.results import (
     Kept,
     KeptRun,
@@ -22,6 +22,7 @@ from adafed.studies.results import (
     keep,
     load,
     paired,
+    require_alike,
     rounds_to,
     save,
     scores,
@@ -300,3 +301,34 @@ def test_some_methods_of_a_kept_file_in_the_order_they_are_asked_for() -> None:
     assert {run.method for run in KEPT.only(["AdaFed"]).runs} == {"AdaFed"}
     with pytest.raises(AdafedError, match="--method is 'Nobody'; the file has FedAvg, AdaFed"):
         KEPT.only(["Nobody"])
+
+
+def test_a_method_has_one_experiment_and_one_length_in_a_file(tmp_path: Path) -> None:
+    def runs(**changed: object) -> list[Run]:
+        content = {"rounds": 2, "data": {"name": "synthetic", "clients": 3, "samples": 20}, "run": {"workers": 0}}
+        methods = {"methods": {"FedAvg": {"rule": "fedavg"}}}
+        return planned(study_from(content | methods | changed, "s"), [0], [], tmp_path)
+
+    first = runs()
+    run_all(first, lambda *_: None)
+    kept = gathered("s", ("mean",), first, {})
+    require_alike(kept, runs(evaluation={"improvement_every": 0}), tmp_path / "kept.json")
+    for changed, told in (
+        ({"rounds": 4}, "keeps 2 rounds of FedAvg, and these are 4"),
+        ({"local": {"lr": 0.5}}, "keeps FedAvg with other settings than these"),
+    ):
+        with pytest.raises(AdafedError, match=told):
+            require_alike(kept, runs(**changed), tmp_path / "kept.json")
+
+
+def test_less_is_reached_from_above_and_intervals_have_the_digits_of_their_column() -> None:
+    def falling(method: str, seed: int, last: float) -> KeptRun:
+        values = {"std": (9.0, 6.0, 3.0, 3.0, 3.0), "kl": (last,) * 5}
+        return KeptRun(method, seed, 50, False, (10, 20, 30, 40, 50), values)
+
+    last = {("a", 0): 0.01, ("a", 1): 0.011, ("b", 0): 0.02, ("b", 1): 0.022}
+    kept = Kept("s", ("std", "kl"), tuple(falling(*which, value) for which, value in last.items()))
+    table = rounds_to(kept, {"std": 4.0})
+    assert table.columns[0].label == "σ_a ≤ 4"
+    assert table.rows[0].cells[0].values == (40.0, 40.0)
+    assert paired(kept, "a", ("kl",)).rows[0].cells[0].mark == " ±0.0064"

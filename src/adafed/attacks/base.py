@@ -57,13 +57,14 @@ def lies_from(entries: Sequence[tuple[str, dict[str, Any]]]) -> tuple[Lie, ...]:
 
 
 def liars(ids: Sequence[str], named: Sequence[str] | None, share: float, seed: int) -> frozenset[int]:
-    """Who lies, as positions among the clients: those that are named, or a share of all, at least one, drawn once."""
+    """Who lies, as positions among the clients: those that are named, or a share of all, drawn once. A share is of
+    one at the least, and leaves one."""
     if named is not None:
         for client in named:
             if client not in ids:
                 raise AdafedError(f"attack.clients has {client!r}; the clients are {_some(ids)}")
         return frozenset(ids.index(client) for client in named)
-    count = max(1, round(share * len(ids)))
+    count = max(1, min(round(share * len(ids)), len(ids) - 1 if share < 1.0 else len(ids)))
     order = sorted(range(len(ids)), key=lambda k: client_key(ids[k]))  # whoever asks may have them in another order
     drawn = np.random.default_rng([seed, 0, LIARS]).permutation(len(ids))[:count]
     return frozenset(order[k] for k in drawn.tolist())

@@ -68,12 +68,14 @@ def write_page_of(
         written(made, place)
 
 
-def can_keep(study: Study, path: Path | None, told: dict[str, str]) -> None:
+def can_keep(study: Study, runs: Sequence[Run], path: Path | None, told: dict[str, str]) -> None:
     """What is wrong with --keep is told before the runs, not after."""
-    from adafed.studies.results import kept_for
+    from adafed.studies.results import kept_for, require_alike
 
     if path is not None:
-        kept_for(path, study.title or study.name, told)
+        old = kept_for(path, study.title or study.name, told)
+        if old is not None:
+            require_alike(old, runs, path)
 
 
 def keep_runs(study: Study, runs: Sequence[Run], path: Path, told: dict[str, str]) -> None:

@@ -227,15 +227,22 @@ def reproduce(
         name, profile, methods, seeds_from(seeds, ()), rounds, changes, out, sweep, download, verify, panels or ()
     )
     if tuned is not None:
+        _require_meaning(name, "a table", {"--keep": keep})
         config, grid, where = work.tuning(request, tuned)
         search = _search(config, objective, rungs, rates, momenta, memories, jobs)
         searched(config, where, search, request.seeds or (1000,), grid=grid, quiet=quiet, form=form)
         return
+    _require_meaning(name, "--tune", {"--rungs": rungs, "--rates": rates, "--momenta": momenta, "--memories": memories})
     plan = work.planned_for(request)
+    if plan.figure is None:
+        _require_meaning(name, "a figure", {"--panel": ", ".join(panels or ())})
+    if keep is not None and len(plan.parts) > 1:
+        told = ", ".join(part.study.name for part in plan.parts)
+        raise AdafedError(f"--keep is {keep}, and {name} is of several studies, {told}; keep one at a time, by --panel")
     for line in plan.notes:
         errors.print(line, style="yellow")
     for part in plan.parts:
-        can_keep(part.study, keep, {"profile": part.profile})
+        can_keep(part.study, part.runs, keep, {"profile": part.profile})
     stopped = watched(plan.runs, quiet=quiet, jobs=jobs)
     for table in plan.tables():
         print_table(table, form)
@@ -251,6 +258,13 @@ def reproduce(
         raise typer.Exit(130)
     for path in plan.drawn():
         console.print(str(path))
+
+
+def _require_meaning(name: str, belongs: str, given: Mapping[str, object]) -> None:
+    """What would be passed over in silence."""
+    for option, value in given.items():
+        if value:
+            raise AdafedError(f"{option} is {value} and belongs to {belongs}, which {name} is not here; leave it out")
 
 
 def searched(

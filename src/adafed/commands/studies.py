@@ -103,7 +103,7 @@ def compare(
     folder = out or Path("runs") / (study.name if profile is None else f"{study.name}-{profile}")
     runs = planned(study, seeds_from(seeds, study.seeds), [*(settings or []), *workers_setting(workers)], folder)
     told = {"profile": profile} if profile else {}
-    can_keep(study, keep, told)
+    can_keep(study, runs, keep, told)
     stopped = watched(runs, quiet=quiet, jobs=jobs)
     there = [one for one in runs if (one.directory / "rounds.sqlite").exists()]
     found = [(one.method, summarise(one.directory, columns=study.columns)) for one in there]

@@ -97,7 +97,9 @@ class Config(Section):
         track: TensorBoard and MLflow.
     """
 
-    model_config = ConfigDict(extra="allow", strict=True, frozen=True, populate_by_name=True)
+    model_config = ConfigDict(
+        extra="allow", strict=True, frozen=True, ser_json_inf_nan="constants", populate_by_name=True
+    )
     name: Annotated[str, AfterValidator(_file_name)] = "experiment"
     seed: Seed = 0
     rounds: Count = 50

@@ -18,7 +18,7 @@ from adafed.server_rules.guards import Guard
 class NamedEntry(BaseModel):
     """`name` and the options of the entry it names."""
 
-    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True, ser_json_inf_nan="constants")
     name: str
 
     @property

@@ -30,8 +30,22 @@ def parse_settings(settings: Iterable[str]) -> dict[str, Any]:
             value = text.strip()
         for part in reversed(parts):
             value = {part: value}
-        content = merged(content, value)
+        content = _joined(content, value)
     return content
+
+
+def _joined(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings beside each other, in any order: whether a new name loses an entry's options is seen when they are laid
+    over an experiment."""
+    result = dict(one)
+    for key, value in other.items():
+        old = result.get(key)
+        if isinstance(old, str) and isinstance(value, Mapping):
+            old = {"name": old}
+        if isinstance(old, Mapping) and isinstance(value, str):
+            value = {"name": value}
+        result[key] = _joined(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+    return result
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

@@ -22,7 +22,9 @@ Seed = Annotated[int, Field(ge=0, lt=2**63)]
 
 
 class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, populate_by_name=True)
+    model_config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, ser_json_inf_nan="constants", populate_by_name=True
+    )
 
 
 class SeedsSection(Section):

@@ -13,6 +13,8 @@ def sentence(error: ValidationError, config: type[BaseModel]) -> str:
     complaints = error.errors(include_url=False)
     first = complaints[0]
     parts = _key(first["loc"])
+    if first["type"] == "extra_forbidden" and (not parts or parts[-1] != str(first["loc"][-1])):
+        parts.append(str(first["loc"][-1]))  # a key that is called like one of pydantic's steps
     key = ".".join(parts) or "the configuration"
     if first["type"] == "extra_forbidden":
         section = _section(parts[:-1], config)

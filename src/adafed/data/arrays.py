@@ -19,6 +19,11 @@ SUFFIXES = ("", "_validation", "_test")
 KEYS = tuple(axis + suffix for suffix in SUFFIXES for axis in "xy")
 
 
+def kind_of(dtype: np.dtype[Any]) -> str:
+    """What inputs of a type are taken for: bytes are images, and become shares of 255."""
+    return "images of uint8" if dtype == np.uint8 else "floats" if dtype.kind == "f" else "whole numbers"
+
+
 def check_layout(
     where: str, suffix: str, x: tuple[tuple[int, ...], np.dtype[Any]], y: tuple[tuple[int, ...], np.dtype[Any]]
 ) -> None:
@@ -132,6 +137,12 @@ class ArraysFederation:
             told = " and ".join(f"{shape} (client {client})" for shape, client in sorted(shapes.items()))
             raise AdafedError(f"{name}: inputs differ in shape, {told}.")
         (self._shape,) = shapes
+        kinds = {
+            kind_of(x.dtype): client for client, arrays in self._clients.items() for x, _ in arrays.values() if len(x)
+        }
+        if len(kinds) > 1:
+            told = " and ".join(f"{kind} (client {client})" for kind, client in sorted(kinds.items()))
+            raise AdafedError(f"{name}: inputs differ in kind, {told}; give all the same.")
         largest = max(int(y.max(initial=0)) for arrays in self._clients.values() for _, y in arrays.values())
         self._classes = largest + 1 if classes is None else classes
 

@@ -27,6 +27,7 @@ from adafed.data.arrays import (
     check_layout,
     checked_arrays,
     given_parts,
+    kind_of,
     split_client,
     train_size,
 )
@@ -71,6 +72,7 @@ class FolderFederation:
         self._normalisation = normalisation or Normalisation()
         sizes = []
         self._shape: tuple[int, ...] = ()
+        kinds: dict[str, str] = {}
         for file in self._files:
             headers = npz_headers(file)
             brings = given_parts(str(file), set(headers))
@@ -84,6 +86,11 @@ class FolderFederation:
                             f"{file}: x{suffix} has samples of shape {shape}, "
                             f"those of {self._files[0].name} have {self._shape}."
                         )
+                    if headers["x" + suffix][0][0]:
+                        kinds.setdefault(kind_of(headers["x" + suffix][1]), file.name)
+                    if len(kinds) > 1:
+                        told = " and ".join(f"{one} ({which})" for one, which in kinds.items())
+                        raise AdafedError(f"{folder}: inputs differ in kind, {told}; give all the same.")
             try:
                 sizes.append(train_size(headers["x"][0][0], brings, validation, test))
             except AdafedError as error:

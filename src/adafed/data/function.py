@@ -30,9 +30,12 @@ def from_function(
     `key` is the configuration's key that names it.
     """
     functions: Registry[Callable[..., object]] = Registry("function", "data", name_key=key)
-    functions.arguments(spec, options or {})  # a wrong option is the configuration's mistake, not the function's
+    handed = dict(options or {})
+    if classes is not None and "classes" in functions.options(spec):
+        handed["classes"] = classes
+    functions.arguments(spec, handed)  # a wrong option is the configuration's mistake, not the function's
     with own_code(key, spec):
-        made = functions.call(spec, options or {})
+        made = functions.call(spec, handed)
     if isinstance(made, Mapping):
         return ArraysFederation(
             spec,

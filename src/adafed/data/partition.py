@@ -182,6 +182,9 @@ def natural(
     if not parts:
         raise AdafedError(f"partition.minimum = {minimum} leaves no owner: none has that many samples.")
     if clients is None:
+        for key, value in (("large", large), ("large_minimum", large_minimum)):
+            if value is not None:
+                raise AdafedError(f"partition.{key} = {value} has no meaning without partition.clients; give both.")
         return parts
     _whole("clients", clients, least=1)
     if clients > len(parts):

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from adafed.attacks import liars
-from adafed.attacks.labels import FlippedFederation
+from adafed.attacks.labels import FlippedFederation, FlippedLabels
 from adafed.client_rules.base import Told
 from adafed.config.configuration import Config
 from adafed.data.base import Federation, Split
@@ -230,6 +230,8 @@ def adapted(config: Config, federation: Federation) -> Federation:
     if how is not None:
         seed = config.derived_seeds().data
         federation = NoisyFederation(federation, clients=how.clients, level=how.level, seed=seed)
+    if own := [lie.name for lie in config.parts.lies if lie.in_data and not isinstance(lie, FlippedLabels)]:
+        raise AdafedError(f"attack.use names {own[0]!r} with in_data, which is of flipped labels alone; leave that out")
     if any(lie.in_data for lie in config.parts.lies):
         federation = FlippedFederation(federation, liars_of(config, federation.ids))
     crop = None if config.augment is None else config.augment.crop

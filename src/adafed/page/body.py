@@ -202,10 +202,12 @@ def _client_table(report: Report, runs: Sequence[Run]) -> tuple[str, int, int]:
     first = runs[0].clients
     assert first is not None
     by = report.reference if report.reference in told else methods[0]
+    counted = [run.clients for run in runs if run.method == by and run.clients is not None]
+    drawn, dropped = (np.sum([getattr(one, what) for one in counted], axis=0) for what in ("drawn", "dropped"))
     order = np.argsort(np.nan_to_num(told[by], nan=np.inf), kind="stable")[:STATIC_ROWS]
     rows = [
         (first.ids[k], *(_known(told[method][k], 1) for method in methods), str(first.test_samples[k]),
-         _known(first.train_samples[k], 0), str(first.drawn[k]), str(first.dropped[k]))
+         _known(first.train_samples[k], 0), str(drawn[k]), str(dropped[k]))
         for k in order.tolist()
     ]  # fmt: skip
     heads = ("client", *(f"{method} %" for method in methods), "test samples", "train samples", "drawn", "dropped")

@@ -63,7 +63,8 @@ def gathered(
 
 def describe_study(folder: Path, title: str, methods: Mapping[str, str], notes: Sequence[str]) -> None:
     """How a study is called, and its methods by their folders, for a page made later."""
-    content = {"format": 1, "title": title, "methods": dict(methods), "notes": list(notes)}
+    before = _described(folder)[1]  # of methods that are not run this time
+    content = {"format": 1, "title": title, "methods": dict(before) | dict(methods), "notes": list(notes)}
     write_whole(folder / STUDY, json.dumps(content, indent=1, ensure_ascii=False).encode())
 
 

@@ -184,7 +184,7 @@ class Table:
         ranks = [self.ranks(i) for i in range(len(self.columns))]
         marks = {1: "**{}**", 2: "<u>{}</u>"}
         lines = [
-            "| " + " | ".join([self.head, *(column.label for column in self.columns)]) + " |",
+            "| " + " | ".join(map(_marked_down, [self.head, *(column.label for column in self.columns)])) + " |",
             "|" + "|".join(["---", *("---:" for _ in self.columns)]) + "|",
         ]
         for i, (row, texts) in enumerate(zip(self.rows, self._texts(" ± "), strict=True)):

@@ -61,7 +61,7 @@ def _difference(old: Any, new: Any, key: str = "") -> tuple[str, Any, Any] | Non
             if found is not None:
                 return found
         return None
-    return None if old == new else (key, old, new)
+    return None if old == new or repr(old) == repr(new) else (key, old, new)  # not a number is never equal
 
 
 def fingerprint_of(config: Config, facts: dict[str, Any]) -> str:

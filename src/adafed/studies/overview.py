@@ -49,9 +49,11 @@ class Setup:
     def methods(self) -> dict[str, dict[int, KeptRun]]:
         """By the names that tables use; a second method of one name keeps its own."""
         found: dict[str, dict[int, KeptRun]] = {}
-        for method, runs in self.kept.methods().items():
-            name = spoken(method, next(iter(runs.values())))
-            found[method if name in found else name] = runs
+        there = self.kept.methods()
+        names = {method: spoken(method, next(iter(runs.values()))) for method, runs in there.items()}
+        for method, runs in there.items():
+            taken = names[method] in found or names.get(names[method]) == names[method]
+            found[method if taken else names[method]] = runs
         return found
 
     def rivals(self) -> list[str]:
@@ -119,6 +121,8 @@ def spoken(method: str, run: KeptRun) -> str:
     if found is None:
         return BASE if method == "fedavg" else method
     options = [option.split("=") for option in found[1].split(", ")]
+    if any(len(pair) != 2 for pair in options):  # somebody's own name for it
+        return method
     return ", ".join(["AdaFed", *(f"{key} {re.sub(r'[.]0$', '', value)}" for key, value in options)])
 
 
@@ -204,7 +208,10 @@ def left_out(left: dict[str, str]) -> str:
 
 
 def _told(setup: Setup, key: str) -> str:
-    first, *ties = setup.best(key)
+    best = setup.best(key)
+    if not best:
+        return "nobody has one model for all"
+    first, *ties = best
     if len(ties) == len(setup.rivals()) - 1:
         return f"no two told apart ({first} {setup.value(first, key):.1f})"
     return f"**{first}** {setup.value(first, key):.1f}" + (f"; ties: {', '.join(ties)}" if ties else "")

@@ -6,6 +6,7 @@ rounds each needed. A run directory has a row for every client and evaluation; a
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -14,6 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from adafed.config.configuration import Config
 from adafed.config.loading import load_kept
 from adafed.errors import AdafedError
 from adafed.files import full_disk_in_a_sentence, parsed, write_whole
@@ -27,6 +29,7 @@ from adafed.studies.compare import Run, last_round
 FORMAT = 1
 SMOOTHED = 3  # evaluations averaged before a round counts as having reached something: one swing is no arrival
 DIGITS = 3
+NOT_OF_THE_METHOD = ("name", "seed", "seeds", "rounds", "run", "evaluation", "track")
 LARGEST = 1e300  # no measure is beyond, nor a seed, and sums of them stay numbers
 
 
@@ -53,11 +56,13 @@ class KeptRun:
         return {key: known_mean([values[k] for k in late]) for key, values in self.evaluations.items() if values}
 
     def reached(self, key: str, level: float) -> int | None:
-        """The first round at which the measure, averaged over three evaluations, is at least `level`."""
+        """The first round at which the measure, averaged over three evaluations, is at least `level`; at most, where
+        less is better."""
+        better = direction(key)
         values = self.evaluations.get(key, ())
         for k in range(SMOOTHED - 1, len(values)):
             mean = known_mean(values[k - SMOOTHED + 1 : k + 1])
-            if mean is not None and mean >= level:
+            if mean is not None and better * mean >= better * level:
                 return self.at[k]
         return None
 
@@ -100,6 +105,7 @@ def kept_run(method: str, directory: Path, part: str = "test", columns: Sequence
     found = [metrics(record, part, columns) for record in records]
     named = [key for key in found[0] if key in columns or key.startswith(CLIENT) or METRICS[key].kept]
     told = {"rule": config.to_dict()["rule"], "rate": config.server.rate, "loss": config.server.loss}
+    told["experiment"] = experiment_of(config)
     if config.memory.rounds != 0:
         told["memory"] = config.memory.rounds
     if config.cohort.sampling in BY_LOSS:
@@ -165,6 +171,26 @@ def kept_for(path: Path, title: str, told: Mapping[str, Any]) -> Kept | None:
         )
         raise AdafedError(f"{path} keeps {was!r}, and these runs are of {is_!r}; choose another file")
     return old
+
+
+def experiment_of(config: Config) -> str:
+    """Of all that a method's runs share, in a few letters; how long it is and where it runs does not count."""
+    content = {key: value for key, value in config.completed().to_dict().items() if key not in NOT_OF_THE_METHOD}
+    return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:12]
+
+
+def require_alike(old: Kept, runs: Sequence[Run], path: Path) -> None:
+    """A method has one experiment and one number of rounds in a file: tables average over its seeds."""
+    there = old.methods()
+    for run in runs:
+        for kept in there.get(run.method, {}).values():
+            if kept.rounds != run.config.rounds:
+                raise AdafedError(
+                    f"{path} keeps {kept.rounds} rounds of {run.method}, and these are {run.config.rounds}; choose "
+                    "another file"
+                )
+            if kept.settings.get("experiment", experiment_of(run.config)) != experiment_of(run.config):
+                raise AdafedError(f"{path} keeps {run.method} with other settings than these; choose another file")
 
 
 def joined(old: Kept, new: Kept) -> Kept:
@@ -261,7 +287,7 @@ def paired(kept: Kept, against: str, columns: Sequence[str], *, final: bool = Fa
             pairs = [((a.final if final else a.tail).get(key), (b.final if final else b.tail).get(key))
                      for a, b in ((runs[seed], methods[against][seed]) for seed in both)]  # fmt: skip
             known = [a - b for a, b in pairs if a is not None and b is not None]
-            line.append(_interval(difference(known)) if known else Cell(()))
+            line.append(_interval(difference(known), max(2, kept_column(key).digits)) if known else Cell(()))
         rows.append(Row(method, tuple(line), next(iter(runs.values())).personalised))
     picked = tuple(Column(one.label, 0, digits=one.digits) for one in map(kept_column, columns))
     notes = ["paired over the seeds, with half the width of the 95 % interval; one seed has none"]
@@ -270,8 +296,8 @@ def paired(kept: Kept, against: str, columns: Sequence[str], *, final: bool = Fa
     return Table(f"{kept.title}: difference to {against}", picked, tuple(rows), tuple(notes))
 
 
-def _interval(found: Difference) -> Cell:
-    return Cell((found.mean,), "" if found.half is None else f" ±{found.half:.2f}")
+def _interval(found: Difference, digits: int) -> Cell:
+    return Cell((found.mean,), "" if found.half is None else f" ±{found.half:.{digits}f}")
 
 
 def rounds_to(kept: Kept, levels: Mapping[str, float]) -> Table:
@@ -285,7 +311,10 @@ def rounds_to(kept: Kept, levels: Mapping[str, float]) -> Table:
             missed = len(reached) - len(there)
             line.append(Cell(there, f" ({missed} of {len(reached)} never)" if missed else "", 0, competes=not missed))
         rows.append(Row(method, tuple(line), next(iter(runs.values())).personalised))
-    picked = tuple(Column(f"{kept_column(key).label} ≥ {level:g}", -1) for key, level in levels.items())
+    signs = {1: "≥", -1: "≤"}
+    picked = tuple(
+        Column(f"{kept_column(key).label} {signs[direction(key)]} {level:g}", -1) for key, level in levels.items()
+    )
     note = f"the first round whose evaluation, averaged with the {SMOOTHED - 1} before it, is there"
     return Table(f"{kept.title}: rounds to reach", picked, tuple(rows), (note,))
 
@@ -313,6 +342,11 @@ def usual_levels(kept: Kept, against: str) -> dict[str, float]:
     runs = kept.methods().get(against, {}).values()
     found = {key: known_mean([run.tail.get(key) for run in runs]) for key in ("mean", "worst_10")}
     return {key: round(value - 1.0, 1) for key, value in found.items() if value is not None}
+
+
+def direction(key: str) -> int:
+    """1 where more is better, -1 where less is; what nobody knows of is taken to be better the more there is."""
+    return (METRICS[key].direction if key in METRICS else 1) or 1
 
 
 def kept_column(key: str) -> Column:

@@ -116,3 +116,24 @@ def test_a_configuration_keeps_its_lies_complete() -> None:
 def test_a_client_that_is_not_there_cannot_lie() -> None:
     with pytest.raises(AdafedError, match=r"^attack\.clients has '9'; the clients are 0, 1, 2, 3, 4, 5$"):
         list(simulate(config_from(BASE | {"attack": {"use": LIES, "clients": ["9"]}})))
+
+
+def test_lies_of_ones_own_that_do_wrong_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_lies.py").write_text(
+        "from dataclasses import dataclass\n"
+        "from typing import ClassVar\n"
+        "from adafed.attacks import Lie\n"
+        "@dataclass(frozen=True)\n"
+        "class Trips(Lie):\n"
+        "    def tell(self, liars, honest, random):\n        return 1 / 0\n"
+        "@dataclass(frozen=True)\n"
+        "class InData(Trips):\n"
+        "    in_data: ClassVar[bool] = True\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(AdafedError, match=r"attack.use = 'own_lies:Trips' raised ZeroDivisionError"):
+        list(simulate(attacked(["own_lies:Trips"])))
+    with pytest.raises(
+        AdafedError, match=r"attack.use names 'own_lies:InData' with in_data, which is of flipped labels"
+    ):
+        list(simulate(attacked(["own_lies:InData"])))

@@ -11,6 +11,7 @@ import torch
 
 from adafed.attacks import Lie, Sent
 from adafed.client_rules.base import Orders, Told
+from adafed.imported import maybe_own
 from adafed.randomness import round_generator
 from adafed.rounds.loop import Asked, Collected, Engine, Wanted
 from adafed.rounds.records import Scores
@@ -45,7 +46,8 @@ class LyingEngine:
         honest = [reply.update for reply in found.replies if reply.client not in self.liars]
         random = round_generator(self.seed, self.round, TOLD)
         for lie in self.lies:
-            lie.tell(sent, honest, random)  # updates are written to where they lie, so the matrix has them too
+            with maybe_own("attack.use", lie):
+                lie.tell(sent, honest, random)  # updates are written to where they lie, so the matrix has them too
         told = {k: _told(found.replies[k], one) for k, one in zip(lying, sent, strict=True)}
         return Collected([told.get(k, one) for k, one in enumerate(found.replies)], found.missing, found.updates)
 

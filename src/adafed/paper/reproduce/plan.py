@@ -91,7 +91,7 @@ def planned_for(request: Request) -> Plan:
     parts, missing = [], []
     for source in _panels_wanted(drawing, request.panels):
         study = source_study(source, request.profile)
-        if drawing.sources[1:] and not request.download and not here(study):
+        if drawing.sources[1:] and not request.download and not here(study, request.settings):
             missing.append(f"{study.config().data.name} is not here: {request.name} is drawn without it")
             continue
         parts.append(_part(replace(request, profile=source.profile or request.profile), study, None))
@@ -130,8 +130,9 @@ def _part(request: Request, study: Study, printed: paper.PrintedTable | None) ->
     if data.name in catalogue.names():
         if not request.verify and "verify" in catalogue.accepted(data.name):
             settings.append("data.verify=false")
-        if request.download or not catalogue.available(data.name):
-            catalogue.load(data.name, download=request.download)
+        where = data.options.get("dir")
+        if request.download or not catalogue.available(data.name, where):
+            catalogue.load(data.name, where, download=request.download)
     folder = request.root / f"{study.name}-{request.profile}"
     runs = planned(study, list(request.seeds) or study.seeds, settings, folder)
     return Part(study, request.profile, printed, runs)

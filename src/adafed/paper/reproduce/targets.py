@@ -95,6 +95,6 @@ def source_study(source: Source, profile: str | None) -> Study:
     return chosen(study, source.methods)
 
 
-def here(study: Study) -> bool:
-    name = study.config().data.name
-    return name not in catalogue.names() or catalogue.available(name)
+def here(study: Study, settings: Sequence[str] = ()) -> bool:
+    data = study.config(settings=[one for one in settings if one.startswith("data.")]).data
+    return data.name not in catalogue.names() or catalogue.available(data.name, data.options.get("dir"))
