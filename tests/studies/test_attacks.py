@@ -66,3 +66,11 @@ def test_honest_clients_are_those_that_lie_in_neither(tmp_path: Path) -> None:
     lost = np.mean([a.mean - b.mean for a, b in zip(reference, attacked, strict=True) if a and b])
     assert shown[0].rows[1].cells[2].mean == pytest.approx(lost)
     run_all(made.all, lambda *_: pytest.fail("a run was done again"))
+
+
+def test_a_federation_without_honest_clients_has_no_table(tmp_path: Path) -> None:
+    alone = study_from(SMALL | {"data": SMALL["data"] | {"clients": 1}}, "alone")
+    made = bench(alone, [0], [], tmp_path, attacks=["labels flipped"])
+    run_all(made.all[-1:], lambda *_: None)
+    with pytest.raises(AdafedError, match=r"evaluates no honest client, and the table is of those; lower --share$"):
+        honest(made.all[-1])

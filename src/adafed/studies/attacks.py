@@ -119,6 +119,8 @@ def honest(run: Run) -> Honest | None:
         liars = liars_of(run.config, [client for client, _ in evaluation.scores])
         scores = [score for k, (_, score) in enumerate(evaluation.scores) if k not in liars]
         accuracies = np.array([one.accuracy for one in scores if one.accuracy is not None])
+        if not len(accuracies):
+            raise AdafedError(f"{run.directory} evaluates no honest client, and the table is of those; lower --share")
         found.append((100 * float(accuracies.mean()), 100 * float(formulas.worst(accuracies, 10))))
     mean, worst = np.mean(found, axis=0)
     return Honest(float(mean), float(worst))
