@@ -94,6 +94,7 @@ OTHERS: dict[str, dict[str, Any]] = {
     "mixup": {"local": {"mixup": 1.0}},
     "mixup-cnn": CNN | {"local": {"mixup": 0.5}},
     "mixup-ditto-prox": DITTO | {"local": {"mixup": 1.0, "mu": 0.1}},
+    "fcfc-clients": {"client": {"rules": [{"name": "fcfc", "above": 0.0}]}},
     "propfair-clients": {"client": {"rules": [{"name": "propfair", "M": 3.0}]}},
     "noise": {"noise": {"clients": 0.5, "level": 0.3}},
     "memory": {"memory": {"rounds": "all"}},

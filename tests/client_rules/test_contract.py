@@ -16,6 +16,7 @@ from adafed.training.local import Gradients
 
 OPTIONS: dict[str, list[dict[str, Any]]] = {
     "ditto": [{}, {"lambda": 2.0, "lr": 0.01}],
+    "fcfc": [{"above": 0.0}, {"above": 0.0, "most": 0.0, "measure": "opportunity"}],
     "fedcorr": [{"iterations": 1, "group": 2, "clean_rounds": 1, "neighbours": 3}],
     "feddyn": [{}, {"alpha": 1.0}],
     "fedprox": [{}, {"mu": 1.0}],

@@ -14,6 +14,7 @@ from adafed.client_rules.base import (
     register,
 )
 from adafed.client_rules.ditto import Ditto
+from adafed.client_rules.fcfc import FCFC
 from adafed.client_rules.fedcorr import FedCorr
 from adafed.client_rules.feddyn import FedDyn
 from adafed.client_rules.fedprox import FedProx
@@ -26,6 +27,7 @@ WITH_KEYS: tuple[type[ClientRule], ...] = (FedCorr, Ditto, FedProx, Mixup)
 
 __all__ = [
     "CLIENT_RULES",
+    "FCFC",
     "SCAFFOLD",
     "WITH_KEYS",
     "Begun",

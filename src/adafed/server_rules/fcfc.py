@@ -1,5 +1,6 @@
 """FCFC (Cui et al. 2021), its performance-consistency part: the worst client's loss is minimised, through a smooth
-maximum that sharpens; then, if asked, all clients are improved together."""
+maximum that sharpens; then, if asked, all clients are improved together. Its constraint on groups of a client's own
+people is the client rule of this name."""
 
 from __future__ import annotations
 
@@ -19,9 +20,9 @@ class FCFC(Rule):
     """Minimises delta_t log sum_k exp(F_k / delta_t), which tends to max_k F_k: y = softmax(F / delta_t).
 
     delta_t = delta * decay^(t-1), but at least `smallest`. The AdaFed paper cites the method as a version of AFL and
-    does not run it; its constraint on demographic groups has no counterpart here. From round `pareto_from` on (0:
-    never) the second stage takes the shortest vector of the updates' convex hull, which raises no client's loss to
-    first order; the smooth maximum's own gradient lies in that hull, so it adds no constraint.
+    does not run it. The client rule of this name adds its constraint on groups, where the data has them. From round
+    `pareto_from` on (0: never) the second stage takes the shortest vector of the updates' convex hull, which raises no
+    client's loss to first order; the smooth maximum's own gradient lies in that hull, so it adds no constraint.
 
     Attributes:
         delta: delta_1: how smooth the maximum is in the first round.
