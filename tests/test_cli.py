@@ -319,6 +319,8 @@ def test_the_help_of_tune_has_the_rates_that_it_tries() -> None:
         (["flower", "new", "small.toml/x"], "could not be written: Not a directory"),
         (["flower", "certificates", "new", "--host", ""], "--host is ''; it must be an address or a name"),
         (["flower", "certificates", "new", "--host", "a.example.org:90"], "--host is 'a.example.org:90'"),
+        (["flower", "certificates", "new", "--host", "cafe:9092"], "--host is 'cafe:9092'"),
+        (["flower", "certificates", "new", "--host", "::::"], "--host is '::::'"),
         (["flower", "certificates", "small.toml"], "small.toml could not be written: Not a directory"),
         (["reproduce", "figure-hull", "--out", "small.toml"], "could not be written: Not a directory"),
         (["reproduce", "fashion", "--rates", "5"], "--rates is 5 and belongs to --tune, which fashion is not here"),

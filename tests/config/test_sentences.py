@@ -67,7 +67,7 @@ MISTAKES: list[tuple[str, str]] = [
     ("[fedcorr]\nrelabelled = 0.0", r"^fedcorr\.relabelled is 0\.0; it must be a finite number greater than 0$"),
     (
         "[client]\nrules = ['fedprux']",
-        r"^client\.rules = 'fedprux' is unknown; there are ditto, fedcorr, feddyn, fedprox",
+        r"^client\.rules = 'fedprux' is unknown; there are ditto, fcfc, fedcorr, feddyn, fedprox",
     ),
     (
         "[client]\nrules = [{name = 'fedprox', mu = -1}]",

@@ -73,3 +73,21 @@ def test_labels_that_make_too_many_classes_are_told(tmp_path: Path) -> None:
     np.savez(tmp_path / "anna.npz", x=np.zeros((10, 2), np.float32), y=np.arange(10) * 10**8)
     with pytest.raises(AdafedError, match=r"the data have labels up to 900000000"):
         Station(config_from({"data": {"name": "folder", "folder": str(tmp_path)}}))
+
+
+@pytest.mark.parametrize(("options", "words"), [({}, 3), ({"vocabulary": 10}, 10), ({"vocabulary": 50}, None)])
+def test_a_word_that_the_vocabulary_has_not_is_told(options: dict[str, Any], words: int | None) -> None:
+    """The first client has the words 0 and 1 alone, another one the word 49."""
+    config = config_from({"data": {"name": f"{__name__}:words"}, "model": {"name": "lstm", "hidden": 4, **options}})
+    if words is None:
+        Station(config)
+        return
+    with pytest.raises(AdafedError, match=rf"^model\.vocabulary is {words}, and client b has the token 49; tokens go "):
+        Station(config)
+
+
+def words() -> dict[str, Any]:
+    random = np.random.default_rng(0)
+    few, many = random.integers(0, 2, (20, 5)), random.integers(0, 49, (20, 5))
+    many[:, 0] = 49
+    return {"a": (few, random.integers(0, 3, 20)), "b": (many, random.integers(0, 3, 20))}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from adafed.metrics import (
     best,
     divergence,
     fairness,
+    formulas,
     gini,
     improvement,
     jain,
@@ -200,3 +202,16 @@ def test_bad_tail_and_bad_cohort() -> None:
         worst([0.5], 0)
     with pytest.raises(AdafedError, match="after has 1 numbers for 2 clients"):
         improvement([1.0, 2.0], [1.0])
+
+
+def test_numbers_beyond_range_are_measured_or_left_out() -> None:
+    assert formulas.standard_deviation([1e200, 0.0]) == pytest.approx(5e199)
+    assert formulas.standard_deviation([1e308, -1e308]) == pytest.approx(1e308)
+    assert formulas.spread([1e308, -1e308]) is None
+    assert formulas.spread([3.0, 1.0]) == 2.0
+
+
+@pytest.mark.parametrize("percent", [0, 101, 0.5, 12.5])
+def test_a_percentage_is_a_whole_number(percent: Any) -> None:
+    with pytest.raises(AdafedError, match=rf"^percent = {percent} must be a whole number between 1 and 100\.$"):
+        formulas.worst([0.1, 0.2, 0.3], percent)

@@ -109,7 +109,7 @@ def test_a_metric_of_the_users_says_how_it_is_printed(own: str) -> None:
     [
         ("raises", "raised ValueError('two\\nlines')"),
         ("sorts", "raised ValueError('sort array is read-only')"),
-        ("wrong_call", "percent = 0 must be between 1 and 100."),
+        ("wrong_call", "percent = 0 must be a whole number between 1 and 100."),
         ("nan", "returned nan; it must be a finite number, or None if unknown"),
         ("text", "returned 'high'"),
         ("truth", "returned True"),

@@ -36,3 +36,15 @@ def test_the_weights_sum_to_one_and_grow_with_the_loss(count: int, epsilon: floa
 def test_a_mistake_is_told_in_a_sentence() -> None:
     with pytest.raises(adafed.AdafedError, match=r"^rule\.epsilon is 1\.5; it must be between 0 and 1$"):
         adafed.rule("fedgini", epsilon=1.5)
+
+
+def test_ids_that_are_one_number_are_still_two_clients() -> None:
+    """Equal losses are ranked by id, whatever the order of arrival."""
+    updates = torch.eye(3, dtype=torch.float64)
+
+    def by_client(names: list[str]) -> dict[str, float]:
+        rule = adafed.rule("fedgini", epsilon=0.0)
+        found = adafed.aggregate(rule, updates, losses=[1.0, 1.0, 2.0], clients=names)
+        return dict(zip(names, found.coefficients.tolist(), strict=True))
+
+    assert by_client(["1", "01", "2"]) == by_client(["01", "1", "2"])

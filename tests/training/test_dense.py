@@ -11,6 +11,7 @@ from torch import nn
 from adafed.training.dense import Layers, row, tied
 from adafed.training.flat_module import FlatModule
 from adafed.training.losses import Loss, sample_losses
+from adafed.training.stacked import group_size
 
 MODELS: dict[str, Callable[[], nn.Module]] = {
     "relu": lambda: nn.Sequential(
@@ -89,3 +90,20 @@ def test_a_module_with_a_hook_is_left_alone() -> None:
     module = MODELS["relu"]()
     module[1].register_forward_hook(lambda *_: None)
     assert row(module) is None
+
+
+@pytest.mark.parametrize("kind", ["parameter", "backward", "before"])
+def test_who_listens_to_gradients_hears_them(kind: str) -> None:
+    """One by one and together: by autograd, which calls the hook, and not by what is written out."""
+    module, heard = MODELS["relu"](), []
+    layer = next(one for one in module if isinstance(one, nn.Linear))
+    if kind == "parameter":
+        layer.weight.register_hook(lambda grad: heard.append(1))
+    elif kind == "backward":
+        layer.register_full_backward_hook(lambda *_: heard.append(1))
+    else:
+        layer.register_full_backward_pre_hook(lambda *_: heard.append(1))
+    model = FlatModule(module)
+    assert row(module) is None
+    assert Layers.of(model, torch.zeros(5, 6)) is None
+    assert group_size(8, model) == group_size("auto", model) == 1

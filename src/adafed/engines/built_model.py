@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -13,6 +14,7 @@ from adafed import models
 from adafed.config.configuration import Config
 from adafed.data.base import Federation
 from adafed.errors import AdafedError
+from adafed.models.lstm import CharacterLSTM
 from adafed.training.flat_module import FlatModule, initial_module, seeded
 
 COPIES = 3  # of a model that a run has at the least: the server's, the one that is trained, an update
@@ -22,6 +24,8 @@ MOST_CLASSES = 1_000_000  # a last layer of more is no classifier but a mistake 
 def fitted(config: Config, federation: Federation, device: torch.device) -> FlatModule:
     model = _built(config, federation, device)
     _try_once(config.model.name, model, federation, device)
+    if isinstance(model.module, CharacterLSTM):
+        _require_vocabulary(model.module.embedding.num_embeddings, federation)
     return model
 
 
@@ -74,6 +78,20 @@ def _try_once(name: str, model: FlatModule, federation: Federation, device: torc
         raise AdafedError(
             f"model.name = {name!r} answers one sample with {found}; it must be {wanted}, a score a class"
         )
+
+
+def _require_vocabulary(words: int, federation: Federation) -> None:
+    """The first sample may have none of the rare words."""
+    for k, client in enumerate(federation.ids):
+        data = federation.client(k)
+        for part in (data.train, data.validation, data.test):
+            lowest, highest = (int(found(part.inputs)) for found in (np.min, np.max)) if len(part.inputs) else (0, 0)
+            if lowest < 0 or highest >= words:
+                token = lowest if lowest < 0 else highest
+                raise AdafedError(
+                    f"model.vocabulary is {words}, and client {client} has the token {token}; tokens go from 0, and it "
+                    "must be larger than the largest"
+                )
 
 
 def least_trained(config: Config, model: FlatModule, federation: Federation) -> int:

@@ -7,6 +7,7 @@ Accuracies are shares in [0, 1]. Every number here is finite: accuracies that ar
 from __future__ import annotations
 
 import math
+from numbers import Integral
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +20,10 @@ Vector = npt.NDArray[np.float64]
 
 def standard_deviation(values: npt.ArrayLike) -> float:
     """Of the population, unweighted."""
-    return float(np.std(checked("values", values)))
+    v = checked("values", values)
+    largest = float(np.abs(v).max())
+    scale = largest if largest > 1e100 else 1.0  # squares of such numbers would leave the range
+    return float(np.std(v / scale) * scale)
 
 
 def worst(accuracies: npt.ArrayLike, percent: int) -> float:
@@ -89,16 +93,18 @@ def sampling_excess(accuracies: npt.ArrayLike, test_sizes: npt.ArrayLike) -> flo
     return None if floor is None else math.sqrt(max(0.0, standard_deviation(accuracies) ** 2 - floor**2))
 
 
-def spread(losses: npt.ArrayLike) -> float:
-    """Largest minus smallest."""
+def spread(losses: npt.ArrayLike) -> float | None:
+    """Largest minus smallest; None where that is beyond the range of numbers."""
     f = checked("losses", losses)
-    return float(f.max() - f.min())
+    with np.errstate(over="ignore"):
+        found = float(f.max() - f.min())
+    return found if math.isfinite(found) else None
 
 
 def _tail(clients: int, percent: int) -> int:
     """ceil(percent K / 100) in integers: in floats 0.05 * 140 exceeds 7."""
-    if not 0 < percent <= 100:
-        raise AdafedError(f"percent = {percent} must be between 1 and 100.")
+    if not isinstance(percent, Integral) or not 0 < percent <= 100:
+        raise AdafedError(f"percent = {percent} must be a whole number between 1 and 100.")
     return -(-percent * clients // 100)
 
 

@@ -33,6 +33,8 @@ from adafed.server_rules.base import EVER, Answer, Facts, Numbers, Rule, Vector
 from adafed.server_rules.guards import Chain, Guard, Step, resolved
 from adafed.server_rules.guards.screening import Negligible, UsableFacts
 
+ROUNDING = 1e6  # times the whole: a part of d that is as large as that shows that the parts cancel to rounding
+
 
 @dataclass(frozen=True)
 class RuleState:
@@ -280,7 +282,7 @@ def _outcome(
         multipliers[kept] = own
     if kept and any(map(learns, guards)):
         felt = rates[kept]
-        step = Step(left.facts.clients, _shares(weights[: len(kept)], felt), felt, norm, mean_norm)
+        step = Step(left.facts.clients, _shares(weights[: len(kept)], felt, norm), felt, norm, mean_norm)
         left = left.looking_back(guards, step)
     diagnostics = Diagnostics(
         norm=norm,
@@ -312,12 +314,12 @@ def _told(everyone: Everyone | None, weights: Vector, judged: Truth) -> dict[str
     return told
 
 
-def _shares(weights: Vector, rates: Vector) -> Vector:
-    """How much of the direction each client holds: y_k g_k . d, of their sum."""
+def _shares(weights: Vector, rates: Vector, norm: float) -> Vector:
+    """How much of the direction each client holds: y_k g_k . d / ||d||^2."""
     with np.errstate(all="ignore"):  # an inner product may be infinite, and then nobody's share is known
-        parts = weights * rates
-        total = float(parts.sum())
-    return parts / total if 0.0 < total < np.inf else np.zeros(len(rates))
+        parts = weights * rates / norm**2
+        known = bool((np.abs(parts) < ROUNDING).all())
+    return parts if known else np.zeros(len(rates))
 
 
 def _require_length(known: Memory, length: int) -> None:

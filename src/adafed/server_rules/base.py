@@ -105,8 +105,8 @@ def _present(value: npt.NDArray[np.float64] | None, name: str) -> npt.NDArray[np
 
 
 def client_key(client: str) -> tuple[int, int, str]:
-    """Sorts ids that are numbers by value, and before all others."""
-    return (0, int(client), "") if client.isdecimal() and len(client) < 4000 else (1, 0, client)
+    """Sorts ids that are numbers by value, and before all others; "1" and "01" are two."""
+    return (0, int(client), client) if client.isdecimal() and len(client) < 4000 else (1, 0, client)
 
 
 @dataclass(frozen=True)

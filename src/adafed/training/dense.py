@@ -137,12 +137,19 @@ class Layers:
 
 def row(module: nn.Module) -> list[nn.Module] | None:
     """The leaves of nested nn.Sequential in order, if it is made of nothing else and nobody listens in with hooks."""
-    if type(module) not in KNOWN or module._forward_hooks or module._forward_pre_hooks or module._backward_hooks:
+    if type(module) not in KNOWN or hooked(module):
         return None
     if type(module) is not nn.Sequential:
         return [module]
     rows = [row(child) for child in module]
     return None if None in rows else [leaf for leaves in rows if leaves for leaf in leaves]
+
+
+def hooked(module: nn.Module) -> bool:
+    """Whether somebody listens in on the module itself or on the gradients of its own parameters."""
+    return bool(
+        module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
+    ) or any(one is not None and one._backward_hooks for one in module._parameters.values())
 
 
 def leaves_inputs(module: nn.Module) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 
 from adafed.randomness import permutations
-from adafed.training.dense import KNOWN, Layers, row, tied
+from adafed.training.dense import KNOWN, Layers, hooked, row, tied
 from adafed.training.flat_module import FlatModule
 from adafed.training.local import Assignment, LocalTraining, Samples, descend, picked
 from adafed.training.losses import Loss, sample_losses
@@ -28,7 +28,7 @@ def group_size(together: str | int, model: FlatModule) -> int:
     """
     plain = all(type(m) in KNOWN for m in model.module.modules() if not list(m.children()))
     whole = not model.statistics and len(model.trained) == len(model.parameters)
-    if together == "never" or not plain or tied(model) or not whole:
+    if together == "never" or not plain or tied(model) or not whole or any(map(hooked, model.module.modules())):
         return 1
     if isinstance(together, int):
         return together

@@ -33,11 +33,17 @@ def test_points_by_the_block_are_the_same(monkeypatch: pytest.MonkeyPatch) -> No
     assert torch.equal(whole, local_dimensions(points, 5))
 
 
-@pytest.mark.parametrize("count", [1, 2, 5])
+@pytest.mark.parametrize("count", [3, 5])
 def test_fewer_samples_than_neighbours(count: int) -> None:
     found = local_dimensions(torch.arange(count)[:, None].double(), 20)
     assert found.shape == (count,)
     assert torch.isfinite(found).all()
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_one_neighbour_tells_nothing(count: int) -> None:
+    """r_1 / r_k is 1 whatever the distance: what is left is rounding, and may be millions."""
+    assert local_dimensions(torch.arange(count)[:, None].double(), 20).isnan().all()
 
 
 def test_points_that_coincide_have_none() -> None:

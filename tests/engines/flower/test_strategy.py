@@ -131,6 +131,9 @@ def test_a_plain_flower_client_needs_two_more_numbers() -> None:
     ("given", "told"),
     [
         ({"rule": "qffl"}, "local_lr is None and rule qffl needs it"),
+        ({"rule": "qffl", "local_lr": -1.0}, "local_lr is -1.0; it must be a number above 0"),
+        ({"rule": "qffl", "local_lr": "0.1"}, "local_lr is '0.1'; it must be a number above 0"),
+        ({"rule": "qffl", "local_lr": float("nan")}, "local_lr is nan; it must be a number above 0"),
         ({"rule": type(adafed.rule("fedavg"))}, "rule is <class .*; give a name, or what adafed.rule makes of one"),
         ({"rule": 0.5}, "rule is 0.5; give a name"),
         ({"server_optimizer": 5}, "server_optimizer is 5; give a name"),
@@ -608,3 +611,36 @@ def test_a_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
 def test_mistakes_are_told_in_a_sentence(options: dict[str, Any], told: str) -> None:
     with pytest.raises(AdafedError, match=told):
         FairStrategy(**options)
+
+
+def test_a_rate_that_is_none_is_told_before_clients_are_asked() -> None:
+    strategy, grid = FairStrategy("qffl", local_lr=lambda t: None), PretendGrid(APP, NODES)  # type: ignore[arg-type,return-value]
+    with pytest.raises(AdafedError, match=r"^local_lr\(1\) is None; it must be a number above 0$"):
+        strategy.configure_train(1, first(), ConfigRecord(), grid)
+
+
+def test_rules_are_told_how_many_clients_have_registered() -> None:
+    """AFL's share of those that were not heard yet is the simulator's."""
+    strategy = FairStrategy("afl", fraction_train=0.5)
+    run(strategy)
+    assert strategy.state is not None
+    assert strategy.state.rule_state is not None
+    numbers = strategy.state.rule_state.numbers
+    assert numbers["unseen"] + len(numbers["shares"]) == NODES
+
+
+def test_another_loop_is_given_the_saved_model_to_go_on_from(tmp_path: Path) -> None:
+    run(FairStrategy("adafed", checkpoint=tmp_path / "state"), rounds=2)
+    strategy = FairStrategy("adafed", checkpoint=tmp_path / "state")
+    messages = list(strategy.configure_train(3, first(), ConfigRecord(), PretendGrid(APP, NODES)))
+    assert strategy.state is not None
+    assert strategy.arrays is not None
+    wanted = strategy.arrays.record(strategy.state.parameters)
+    assert not same(wanted, first())
+    assert all(same(one.content["arrays"], wanted) for one in messages)
+
+
+def test_test_data_of_numpy_are_counted_like_tensors() -> None:
+    from adafed.engines.flower.client import _count
+
+    assert _count(NodeData(0, network(), None, (np.zeros((50, 3)), np.zeros(50)), 20)) == 50

@@ -244,3 +244,24 @@ def test_a_diverged_update_that_no_number_shortens_is_left_out(usual: float, len
     out = adafed.aggregate(adafed.rule("fedavg"), updates, sizes=[1] * 5, guards=["diverged"])
     assert list(out.diagnostics.dropped) == ["4"]
     torch.testing.assert_close(out.direction, updates[0])
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "most"), [("adafed", {}, 0.7), ("drfl", {"q": 2.0}, 0.7), ("term", {"t": -1.0}, 0.9)]
+)
+def test_a_loss_far_below_zero_takes_no_step_alone(name: str, options: dict[str, Any], most: float) -> None:
+    """Rules that take |f|, and one that was asked to serve the smallest first; unbounded, each gave it everything."""
+    updates = torch.from_numpy(np.random.default_rng(0).normal(size=(6, 200)) + 0.3)
+    rule = adafed.rule(name, **options)
+    found = adafed.aggregate(rule, updates, losses=[1.0, 1.1, 0.9, 1.0, 1.2, -1e6], sizes=[10] * 6, guards="default")
+    assert "5" in found.diagnostics.bounded
+    assert abs(found.coefficients[5]) < most * np.abs(found.coefficients).sum()
+
+
+@pytest.mark.parametrize("guard", ["losses", "claims"])
+def test_signs_are_kept(guard: str) -> None:
+    losses, norms = np.array([1.0, 1.0, -1.0, 90.0]), [1.0, 1.0, 1.0, 1.0]
+    up = GUARDS.make(guard).judge(facts(losses, norms), SOLVES).facts.need_losses()
+    down = GUARDS.make(guard).judge(facts(-losses, norms), SOLVES).facts.need_losses()
+    np.testing.assert_array_equal(up, -down)
+    assert up[3] < 3.0

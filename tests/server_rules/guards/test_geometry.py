@@ -269,3 +269,26 @@ def test_colluders_are_dropped() -> None:
 )
 def test_it_drops_as_many_as_it_is_told(count: int, share: float, dropped: int) -> None:
     assert len(GUARDS.make("krum", share=share).judge(facts(cohort(count)), SOLVES).dropped) == dropped
+
+
+@pytest.mark.parametrize("at", [0, 3, 7])
+def test_who_does_not_move_takes_nobodys_veto_away(at: int) -> None:
+    """A zero update among them, under a rule that keeps it: all else is as if it had not come."""
+    honest = torch.ones(6, 50) + 0.3 * torch.randn(6, 50, generator=torch.Generator().manual_seed(0))
+    sent, rule = torch.cat([honest, -2 * torch.ones(1, 50)]), adafed.rule("fedavg", weighted=False)
+    names = [f"{k}" for k in range(7)]
+    alone = adafed.aggregate(rule, sent, clients=names, guards=["veto"])
+    idle = torch.cat([sent[:at], torch.zeros(1, 50), sent[at:]])
+    beside = adafed.aggregate(rule, idle, clients=[*names[:at], "idle", *names[at:]], guards=["veto"])
+    assert alone.diagnostics.bounded.keys() == beside.diagnostics.bounded.keys() == {"6"}
+    torch.testing.assert_close(7 / 8 * alone.direction, beside.direction)
+
+
+def test_the_veto_bounds_a_loss_by_its_size() -> None:
+    honest = torch.ones(6, 50) + 0.3 * torch.randn(6, 50, generator=torch.Generator().manual_seed(0))
+    sent = torch.cat([honest, -2 * torch.ones(1, 50)])
+    found = [
+        adafed.aggregate(adafed.rule("adafed"), sent, losses=[1.0] * 6 + [claimed], guards=["veto"]).coefficients
+        for claimed in (1e6, -1e6)
+    ]
+    np.testing.assert_allclose(found[0], found[1])

@@ -158,3 +158,31 @@ def test_guards_that_have_nothing_to_bound_change_no_bit() -> None:
         guarded = adafed.aggregate(made, rows, losses=losses, sizes=sizes, guards="default")
         assert guarded.diagnostics.bounded == {}
         assert torch.equal(plain.direction, guarded.direction)
+
+
+def test_a_step_that_remembered_clients_hold_is_not_laid_to_the_cohort() -> None:
+    rule = adafed.rule("adafed", gamma=0.0, scale="mean")
+    a, b, z = (torch.tensor(row, dtype=torch.float64) for row in ([1.0, 0.0, 0.2], [0.9, 0.1, 0.2], [-0.02, 0.05, 0.0]))
+    state, warned = None, {}
+    for round_ in range(1, 9):
+        names, rows = (["a", "b", "z"], [a, b, z]) if round_ == 1 else (["a", "b"], [a, b])
+        found = adafed.aggregate(
+            rule, torch.stack(rows), losses=[1.0] * len(rows), clients=names, round=round_, memory="all",
+            guards=["stall"], state=state,
+        )  # fmt: skip
+        state, warned = found.state, found.diagnostics.warned
+    (told,) = warned.values()
+    share = float(told.split()[1])
+    assert share < 10
+    assert told.endswith("; clients that are remembered hold most of it")
+
+
+def test_nobody_holds_a_step_that_is_all_rounding() -> None:
+    state = None
+    updates = torch.tensor([[1.0, 0.0], [-2.0, 0.0]], dtype=torch.float64)
+    for round_ in range(1, 8):
+        found = adafed.aggregate(
+            adafed.rule("adafed", gamma=0.0), updates, losses=[1.0, 1.0], round=round_, guards=["stall"], state=state
+        )
+        state = found.state
+        assert not found.diagnostics.warned

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 import torch.nn.functional as F
 
@@ -23,10 +25,14 @@ def probabilities(model: FlatModule, inputs: torch.Tensor) -> torch.Tensor:
 
 def suspicion(model: FlatModule, data: Samples, neighbours: int) -> Told:
     """The mean LID (`dimension`) of the answers, and each sample's loss (`losses`), which takes probabilities where
-    logits belong, as the authors' code does: that bounds it."""
+    logits belong, as the authors' code does: that bounds it. A client of one or two samples has no LID and tells
+    nothing: among the others' it would stand out whatever its labels are."""
     answers = probabilities(model, data.inputs)
     losses = F.cross_entropy(answers, data.targets, reduction="none")
-    return {"dimension": float(local_dimensions(answers, neighbours).mean()), "losses": losses.double().tolist()}
+    dimension = float(local_dimensions(answers, neighbours).mean())
+    if math.isnan(dimension):
+        return {}
+    return {"dimension": dimension, "losses": losses.double().tolist()}
 
 
 def predicted(model: FlatModule, data: Samples) -> Told:

@@ -11,13 +11,13 @@ ROWS = 1024  # distances from so many points at a time
 def local_dimensions(points: torch.Tensor, neighbours: int) -> torch.Tensor:
     """For every point -k / sum_i log(r_i / r_k), where r_1 to r_k are the distances to its k nearest others.
 
-    A client with no more than k samples has k = n - 1 of them, one with a single sample the dimension 0. A point that
-    others coincide with has 0 as well, the limit of the formula.
+    A client with no more than k samples has k = n - 1 of them; with fewer than three samples k is 1 and the formula
+    0 / 0, so that they have no dimension: NaN. A point that others coincide with has 0, the limit of the formula.
     """
     count = len(points)
     near = min(neighbours, count - 1)
-    if near < 1:
-        return torch.zeros(count, dtype=torch.float64)
+    if near < 2:
+        return torch.full((count,), torch.nan, dtype=torch.float64)
     points = points.to(torch.float64)
     found = []
     for start in range(0, count, ROWS):

@@ -46,8 +46,8 @@ class FedCorr(ClientRule):
     confidence: float = 0.5
 
     def __post_init__(self) -> None:
-        for option in ("iterations", "group", "neighbours"):
-            at_least(f"fedcorr.{option}", getattr(self, option), 1)
+        for option, least in (("iterations", 1), ("group", 1), ("neighbours", 2)):  # of one neighbour: 0 / 0
+            at_least(f"fedcorr.{option}", getattr(self, option), least)
         at_least("fedcorr.clean_rounds", self.clean_rounds, 0)
         at_least("fedcorr.beta", self.beta, 0.0, most=LARGEST)
         below("fedcorr.kappa", self.kappa, 1.0)

@@ -21,15 +21,13 @@ from adafed.errors import AdafedError
 from adafed.files import full_disk_in_a_sentence
 
 VALID = timedelta(days=30)
-HOST = re.compile(
-    r"(?=.{1,64}$)([A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.|$))+|[0-9a-fA-F:]*:[0-9a-fA-F:.]*"
-)  # IPv6 too
+NAME = re.compile(r"(?=.{1,64}$)([A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.|$))+")
 
 
 def make_certificates(folder: str | Path, *, host: str = "127.0.0.1", nodes: int = 3) -> Path:
     """Writes ca.crt, server.pem, server.key, and for each node its key `nodeN` and `nodeN.pub`."""
     root = Path(folder)
-    if not HOST.fullmatch(host):
+    if not (NAME.fullmatch(host) or _is_address(host)):
         raise AdafedError(f"--host is {host!r}; it must be an address or a name without a port, as in fl.example.org")
     with full_disk_in_a_sentence(root):
         if root.exists() and any(root.iterdir()):
@@ -48,6 +46,14 @@ def make_certificates(folder: str | Path, *, host: str = "127.0.0.1", nodes: int
             public = own.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
             (root / f"node{node}.pub").write_bytes(public + b"\n")
     return root
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def _certificate(

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sized
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
@@ -125,7 +126,7 @@ def _count(mine: NodeData) -> int:
     if mine.test_samples is not None:
         return mine.test_samples
     data = getattr(mine.test, "dataset", mine.test)
-    if isinstance(data, list | tuple) and data and all(isinstance(one, torch.Tensor) for one in data):
+    if isinstance(data, list | tuple) and data and all(isinstance(one, torch.Tensor | np.ndarray) for one in data):
         return len(data[0])
     if isinstance(data, Mapping) or not isinstance(data, Sized):
         raise AdafedError(f"test is {type(data).__name__}, whose samples cannot be counted; give test_samples as well")

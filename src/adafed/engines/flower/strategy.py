@@ -115,6 +115,8 @@ class FairStrategy(Strategy):
         )
         if local_lr is None and "local_lr" in self.server.rule.needs:
             raise AdafedError(f"local_lr is None and rule {self.server.rule.name} needs it; give the clients' rate")
+        if local_lr is not None and not callable(local_lr):
+            above_zero("local_lr", local_lr)
         self.fraction_train = fraction_train
         self.seed = seed
         self.loss = loss
@@ -195,6 +197,10 @@ class FairStrategy(Strategy):
     ) -> Iterable[Message]:
         if self.state is None:  # driven by somebody else's loop
             self.begin(arrays)
+            if self.state is not None and self.arrays is not None and self.state.round:
+                arrays = self.arrays.record(self.state.parameters)  # saved rounds go on from where they were
+        if callable(self.local_lr):
+            above_zero(f"local_lr({server_round})", self.local_lr(server_round))
         talk, self._grid = self.conversation, grid
         nodes = talk.nodes(grid)
         self._cohort = None
@@ -236,9 +242,11 @@ class FairStrategy(Strategy):
 
     def _half(self) -> ServerHalf:
         """The server's half of a round, as the simulator has it."""
+        registered = self.conversation.roster.samples if self.handshake else {}
         return ServerHalf(
-            self.server, told=self.loss, local_lr=self._local_lr, guards=self.guards, remember=self.remember
-        )
+            self.server, told=self.loss, local_lr=self._local_lr, guards=self.guards, remember=self.remember,
+            federation=len(registered) or None,
+        )  # fmt: skip
 
     def _trying(self, server_round: int) -> Trying | None:
         """For a safe step: one more phase, on the grid of the round."""

@@ -91,8 +91,8 @@ class Guard(Named, ABC):
 @dataclass(frozen=True)
 class Step:
     """What came of a round, for guards that look back: the clients that were left, in the order of the facts, with the
-    share of the direction that each holds (y_k g_k . d / ||d||^2, which add up to 1), their rates g_k . d, ||d|| and
-    the length of the mean update."""
+    share of the direction that each holds (y_k g_k . d / ||d||^2, which add up to 1 where nobody is remembered; all 0
+    where d is but rounding), their rates g_k . d, ||d|| and the length of the mean update."""
 
     clients: tuple[str, ...]
     shares: Vector

@@ -11,6 +11,7 @@ once.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import copysign
 from operator import truediv
 from typing import ClassVar
 
@@ -47,12 +48,13 @@ class CredibleClaims(Guard):
         if facts.losses is None or not {"losses", "gram"} <= needs:
             return Verdict(facts)
         losses, norms = facts.losses.tolist(), facts.need_norms().tolist()
-        usual = median(list(map(truediv, losses, norms))) if all(norms) else 0.0
+        sizes = list(map(abs, losses))  # rules that solve take |f|
+        usual = median(list(map(truediv, sizes, norms))) if all(norms) else 0.0
         if usual <= 0.0:
             return Verdict(facts)
-        times, least = self.times * usual, self.least * median(losses)
+        times, least = self.times * usual, self.least * median(sizes)
         most = [max(times * norm, least) for norm in norms]
-        bounded = {k: most[k] for k, loss in enumerate(losses) if loss > most[k]}
+        bounded = {k: copysign(most[k], losses[k]) for k, size in enumerate(sizes) if size > most[k]}
         if not bounded:
             return Verdict(facts)
         reason = "loss {:.3g} counts as {:.3g}: its update is short for it"

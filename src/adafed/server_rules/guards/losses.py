@@ -2,12 +2,14 @@
 one.
 
 The bound is soft: above b = times * median a loss f counts as b + (most * median - b) (1 - b / f), which rises with f
-and stays below most * median. So the order of the losses is kept, and whoever is worst off still comes first.
+and stays below most * median. So the order of the losses is kept, and whoever is worst off still comes first. A loss
+below zero is bounded by its size: rules that take |f| would be led by it just as well.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import copysign
 from typing import ClassVar
 
 import numpy as np
@@ -48,7 +50,8 @@ class BoundedLosses(Guard):
         losses = facts.losses.tolist()
         usual = median(list(map(abs, losses)))
         bound, most = self.times * usual, self.most * usual
-        bounded = {k: soft(loss, bound, most) for k, loss in enumerate(losses) if loss > bound}
+        far = [(k, loss) for k, loss in enumerate(losses) if abs(loss) > bound]
+        bounded = {k: copysign(soft(abs(loss), bound, most), loss) for k, loss in far}
         if not bounded or usual == 0.0:
             return Verdict(facts)
         told = {k: f"loss {losses[k]:.3g} counts as {loss:.3g}" for k, loss in bounded.items()}

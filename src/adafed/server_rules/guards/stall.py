@@ -43,8 +43,12 @@ class Stall(LookingBack):
         if rounds < self.rounds or not len(step.shares):
             return {"rounds": rounds}, {}
         holds = int(np.argmax(step.shares))
+        if step.shares[holds] <= 0.0:
+            return {"rounds": rounds}, {}  # of a step that is all rounding nobody holds a share
         told = (
             f"holds {100 * step.shares[holds]:.0f} % of a step that has been below {self.below:g} of the mean update "
             f"for {rounds} rounds"
         )
+        if step.shares.sum() < 0.5:
+            told += "; clients that are remembered hold most of it"
         return {"rounds": rounds}, {holds: told}

@@ -21,7 +21,7 @@ the others' median at most, or gamma would give the veto back.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import sqrt
+from math import copysign, sqrt
 from typing import ClassVar
 
 import numpy as np
@@ -81,7 +81,9 @@ class BoundedVeto(LookingBack):
         """The state has an entry for each client that has opposed the others lately: how often it did, how well it
         kept its promises, and its last loss and rate."""
         gram, norms, count = facts.need_gram(), facts.need_norms(), facts.count
-        if count < FEWEST or not all(norms.tolist()):
+        if not all(norms.tolist()):
+            return self._among_moving(facts, needs, state)
+        if count < FEWEST:
             return Verdict(facts)
         cosines = gram / norms / norms[:, None]
         along = (cosines.sum(axis=1) - 1.0).tolist()  # with the sum of the others, all of length one
@@ -101,6 +103,28 @@ class BoundedVeto(LookingBack):
         if not opposing or 2 * len(opposing) >= count:
             return Verdict(facts, state=state)
         return replace(self._bounded(facts, opposing), state=state)
+
+    def _among_moving(self, facts: Facts, needs: frozenset[Need], state: Numbers) -> Verdict:
+        """As if those whose update is zero had not come: they have no direction to agree or disagree with."""
+        there = np.flatnonzero(facts.need_norms())
+        moving = replace(
+            facts,
+            clients=tuple(facts.clients[k] for k in there),
+            losses=None if facts.losses is None else facts.losses[there],
+            norms=facts.need_norms()[there],
+            gram=facts.need_gram()[np.ix_(there, there)],
+        )
+        found = self.judge_with(moving, needs, state)
+        losses = facts.losses
+        if losses is not None and found.facts.losses is not None:
+            losses = losses.copy()
+            losses[there] = found.facts.losses
+        mixing = None
+        if found.mixing is not None:
+            mixing = np.eye(facts.count)
+            mixing[np.ix_(there, there)] = found.mixing
+        bounded = {int(there[k]): reason for k, reason in found.bounded.items()}
+        return Verdict(replace(facts, losses=losses), mixing=mixing, bounded=bounded, state=found.state)
 
     def _opposing(self, cosines: Matrix, along: list[float]) -> list[int]:
         """Who opposes the others, who agree: the sum of theirs is at least as long as `least`."""
@@ -141,7 +165,7 @@ class BoundedVeto(LookingBack):
             mixing[k, k] = min(1.0, self.length * usual / norms[k])
             mixing[k] += max(self.left - mixing[k, k] * part, 0.0) * mean
             if losses is not None:
-                losses[k] = min(losses[k], median(losses[others].tolist()))
+                losses[k] = copysign(min(abs(losses[k]), abs(median(losses[others].tolist()))), losses[k])
             bounded[k] = f"opposes the others, {part:.2g} along their mean: counts as {self.left:g}"
         return Verdict(replace(facts, losses=losses), mixing=mixing, bounded=bounded)
 
