@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 
 class AdafedError(ValueError):
     """Bad input, told in one sentence: the key, the value, what would be right. The command line prints it without a
     traceback and exits with 2."""
+
+
+def quoted(names: Iterable[str]) -> str:
+    """Names that may have commas in them, as methods' have, one told from the other."""
+    return ", ".join(map(repr, names)) or "none"
 
 
 class NoClientLeft(AdafedError):

@@ -59,6 +59,7 @@ class Registry(Generic[E]):
 
     `kind` is for people ("server optimiser"), `key` the configuration's section (none: an entry's own name stands for
     it), `name_key` where it names the entry.
+    `beside` are words that stand for entries and are told with their names.
     `base` is the class that entries derive from, None for functions; those are handed `leading` arguments by position
     and `given` ones by name.
     """
@@ -72,9 +73,11 @@ class Registry(Generic[E]):
         leading: int = 0,
         given: tuple[str, ...] = (),
         name_key: str | None = None,
+        beside: tuple[str, ...] = (),
     ) -> None:
         self.kind, self.key, self.base, self.leading, self.given = kind, key, base, leading, given
         self.name_key = name_key or f"{key or kind}.name"
+        self.beside = beside
         self._entries: dict[str, E] = {}
         self._renamed: dict[str, type] = {}
 
@@ -113,7 +116,7 @@ class Registry(Generic[E]):
         if name in self._entries:
             return self._entries[name]
         if not isinstance(name, str) or (self._entries and ":" not in name):
-            raise unknown_name(self.name_key, name, (*self.names(), "your own as 'module:attribute'"))
+            raise unknown_name(self.name_key, name, (*self.beside, *self.names(), "your own as 'module:attribute'"))
         found = attribute(name, self.name_key)
         self._check(found, name)
         return cast(E, found if self.base is None else self._called(name, found))

@@ -109,7 +109,7 @@ def test_mistakes_are_told_before_anything_runs(change: dict[str, Any], told: st
         ({"from": "huge"}, "some has no profile 'huge'"),
         ({"from": "p"}, "profiles.p.from = 'p'; it must name another profile, without a circle"),
         ({"from": 3}, "profiles.p.from = 3; it must name another profile"),
-        ({"methods": {"a": {"server": {"rate": 1.0}}}}, "methods.a is new and has no rule; the methods are A, B"),
+        ({"methods": {"a": {"server": {"rate": 1.0}}}}, "methods.a is new and has no rule; the methods are 'A', 'B'"),
         ({"methods": {"A": 3}}, "A = 3; it must be a table"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -90,6 +91,21 @@ def test_the_same_run_twice_is_named_by_its_place(tmp_path: Path) -> None:
     folders = [made_up_run(tmp_path / name, checksum="f" * 64) for name in ("one", "two")]
     assert [method.endswith(f"({folder})") for method, folder in zip(gathered(folders).methods, folders, strict=True)]
     assert len(gathered(folders).methods) == 2
+
+
+def test_a_run_that_a_folder_holds_twice_counts_once(tmp_path: Path) -> None:
+    made_up_study(tmp_path, {"FedAvg": 0.4, "AdaFed": 0.5})
+    whole = gathered([tmp_path])
+    again = tmp_path / "fedavg-seed-1"
+    shutil.copytree(tmp_path / "FedAvg" / "seed-1", again)
+    called = gathered([again]).runs[0].method
+    describe_study(tmp_path, "A title", {"FedAvg": called, "AdaFed": "AdaFed"}, [])
+    report = gathered([tmp_path])
+    assert {method: len(runs) for method, runs in report.methods.items()} == {called: 3, "AdaFed": 3}
+    assert len(report.runs) == len(whole.runs)
+    (note,) = report.notes
+    assert note.startswith(str(again))
+    assert note.endswith("and is left out")
 
 
 def test_kept_results_give_what_they_have_and_say_what_is_missing(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from adafed.metrics import Metric
-from adafed.report.tables import Cell, Column, Row, Table, column
+from adafed.report.tables import HALF, Cell, Column, Row, Table, column
 
 TABLE = Table(
     "A title",
@@ -71,6 +71,22 @@ def test_csv_keeps_every_digit() -> None:
     assert rows[1]["chance"] == ""
     assert rows[2]["personalised"] == "yes"
     assert rows[0]["seeds"] == "2"
+
+
+def test_csv_has_the_intervals_the_seeds_and_who_never_got_there() -> None:
+    columns = (Column("mean %", spread=HALF), Column("mean % ≥ 40", missed="never"))
+    cells = (Cell((1.5,), " ±0.25", half=0.25, seeds=5), Cell((10.0, 12.0, 14.0), " (2 of 5 never)", missed=2))
+    row = next(csv.DictReader(io.StringIO(Table("", columns, (Row("one", cells),)).csv())))
+    assert row == {
+        "method": "one",
+        "personalised": "no",
+        "seeds": "5",
+        "mean %": "1.5",
+        "mean % half of the 95 % interval": "0.25",
+        "mean % ≥ 40": "12.0",
+        "mean % ≥ 40 std over seeds": "2.0",
+        "mean % ≥ 40 never": "2",
+    }
 
 
 def test_the_terminal_form_fits_80_columns_with_seven_columns() -> None:

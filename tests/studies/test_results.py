@@ -137,7 +137,7 @@ def test_differences_are_paired_over_the_seeds() -> None:
     assert row.label == "AdaFed"
     assert [cell.mean for cell in row.cells] == [5.0, 11.0]  # 4 and 6; 10 and 12
     assert row.cells[0].mark == " ±12.71"  # t of one degree of freedom, times a standard error of 1
-    with pytest.raises(AdafedError, match="--against is 'TERM'; there are FedAvg, AdaFed"):
+    with pytest.raises(AdafedError, match="--against is 'TERM'; there are 'FedAvg', 'AdaFed'"):
         paired(KEPT, "TERM", ("mean",))
 
 
@@ -299,7 +299,7 @@ def test_curves_are_the_evaluations_of_every_seed_and_leave_out_what_is_not_know
 def test_some_methods_of_a_kept_file_in_the_order_they_are_asked_for() -> None:
     assert list(KEPT.only(["AdaFed", "FedAvg"]).methods()) == ["AdaFed", "FedAvg"]
     assert {run.method for run in KEPT.only(["AdaFed"]).runs} == {"AdaFed"}
-    with pytest.raises(AdafedError, match="--method is 'Nobody'; the file has FedAvg, AdaFed"):
+    with pytest.raises(AdafedError, match="--method is 'Nobody'; the file has 'FedAvg', 'AdaFed'"):
         KEPT.only(["Nobody"])
 
 

@@ -15,7 +15,7 @@ from rich.segment import Segment
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from adafed.errors import AdafedError
+from adafed.errors import AdafedError, quoted
 from adafed.visible import visible
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def workers_setting(workers: int | None) -> list[str]:
 def require_known(names: list[str] | None, there: Iterable[str]) -> bool:
     for name in names or []:
         if name not in there:
-            raise AdafedError(f"--method is {name!r}; the experiment has {', '.join(there) or 'none'}")
+            raise AdafedError(f"--method is {name!r}; the experiment has {quoted(there)}")
     return True
 
 

@@ -28,7 +28,7 @@ from adafed.commands.shared import (
     seeds_from,
     workers_setting,
 )
-from adafed.errors import AdafedError
+from adafed.errors import AdafedError, quoted
 
 if TYPE_CHECKING:
     from adafed.studies.results import Kept
@@ -167,7 +167,7 @@ def results(
     kept = kept.only(methods) if methods else kept
     reference = against or next(iter(kept.methods()))
     if reference not in kept.methods():
-        raise AdafedError(f"--against is {reference!r}; there are {', '.join(kept.methods())}")
+        raise AdafedError(f"--against is {reference!r}; there are {quoted(kept.methods())}")
     keys = [key.strip() for key in columns.split(",")]
     _require_kept(keys, "--columns", columns, kept)
     reach = dict(_level(text, kept) for text in levels) if levels else usual_levels(kept, reference)

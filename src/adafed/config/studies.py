@@ -34,7 +34,7 @@ from adafed.config.configuration import Config, config_from, is_folder_name
 from adafed.config.experiments import path as experiment_path
 from adafed.config.loading import STUDY_SECTIONS, read_toml
 from adafed.config.merging import merged, parse_settings
-from adafed.errors import AdafedError
+from adafed.errors import AdafedError, quoted
 from adafed.metrics import USUAL, metric
 
 STUDY_KEYS = ("title", "table", "seeds", "columns", "notes", "paper", "cost")
@@ -62,8 +62,7 @@ class Study:
         content = self.base
         if method is not None:
             if method not in self.methods:
-                known = ", ".join(self.methods) or "none"
-                raise AdafedError(f"{self.name} has no method {method!r}; it has {known}")
+                raise AdafedError(f"{self.name} has no method {method!r}; it has {quoted(self.methods)}")
             content = merged(content, self.methods[method])
         changes = parse_settings(settings)
         if seed is not None:
@@ -192,21 +191,21 @@ def _overlaid(methods: Mapping[str, Any], over: Mapping[str, Any], known: set[st
     new = {method: _tables(change, f"methods.{method}") for method, change in over.items() if method not in known}
     for method, change in new.items():
         if "rule" not in change:
-            raise AdafedError(f"methods.{method} is new and has no rule; the methods are {', '.join(methods)}")
+            raise AdafedError(f"methods.{method} is new and has no rule; the methods are {quoted(methods)}")
     changed = {m: merged(_tables(o, m), _tables(over.get(m, {}), m)) for m, o in methods.items()}
     return changed | new
 
 
 def _known(name: str, what: str, chosen: str, there: Mapping[str, Any]) -> dict[str, Any]:
     if chosen not in there:
-        raise AdafedError(f"{name} has no {what} {chosen!r}; it has {', '.join(there) or 'none'}")
+        raise AdafedError(f"{name} has no {what} {chosen!r}; it has {quoted(there)}")
     return _tables(there[chosen], f"{what}s.{chosen}")
 
 
 def _listed(name: str, rows: Any, methods: Mapping[str, Any]) -> list[str]:
     strange = [row for row in rows if row not in methods] if isinstance(rows, list) else [rows]
     if strange:
-        raise AdafedError(f"{name}: rows names {strange[0]!r}; the methods are {', '.join(methods)}")
+        raise AdafedError(f"{name}: rows names {strange[0]!r}; the methods are {quoted(methods)}")
     return list(rows)
 
 

@@ -140,7 +140,7 @@ def missing(name: str, root: Path) -> str:
     title = name.replace("cifar", "CIFAR-")
     return (
         f"{title} is not in {root}: get {binary.archive.filename} from {PAGE} and put it there or unpack it to "
-        f"{root / binary.folder}, or allow the download."
+        f"{root / binary.folder}, or allow the download (data.download = true, --download of reproduce)."
     )
 
 

@@ -50,7 +50,7 @@ def load(root: Path, *, valid: bool = True) -> Dataset:
 def missing(root: Path) -> str:
     return (
         f"CINIC-10 is not in {root}: get {REMOTE.filename} from {PAGE} and put it there or unpack it to "
-        f"{root / FOLDER}, or allow the download."
+        f"{root / FOLDER}, or allow the download (data.download = true, --download of reproduce)."
     )
 
 

@@ -69,7 +69,7 @@ def load(root: Path, *, verify: bool = True) -> Dataset:
 def missing(root: Path) -> str:
     return (
         f"Fashion-MNIST is not in {root}: get its four idx files from {PAGE} and put them into {root / FOLDERS[0]}, "
-        f"or allow the download."
+        f"or allow the download (data.download = true, --download of reproduce)."
     )
 
 

@@ -69,7 +69,7 @@ def load(root: Path) -> Dataset:
 def missing(root: Path) -> str:
     return (
         f"TinyImageNet is not in {root}: get {REMOTE.filename} from {REMOTE.url} and put it there or unpack it to "
-        f"{root / FOLDER}, or allow the download."
+        f"{root / FOLDER}, or allow the download (data.download = true, --download of reproduce)."
     )
 
 

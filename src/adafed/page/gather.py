@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from adafed.errors import AdafedError
+from adafed.errors import AdafedError, quoted
 from adafed.files import write_whole
 from adafed.page.model import COLUMNS, Report, Run, flat
 from adafed.page.reading import is_run, read_run
@@ -56,7 +56,7 @@ def gathered(
         tuple(left_out),
     )  # fmt: skip
     if against is not None and against not in report.methods:
-        there = ", ".join(report.methods) or "none with an evaluation yet"
+        there = quoted(report.methods) if report.methods else "none with an evaluation yet"
         raise AdafedError(f"--against is {against!r}; there are {there}")
     return report
 
@@ -95,7 +95,8 @@ def _found(
     order = list(methods)
     folders.sort(key=lambda one: order.index(one.parent.name) if one.parent.name in methods else len(order))
     folders.sort(key=lambda one: _number(one.name))  # seed by seed, as they were run
-    return _read([Named(one, _method_of(one, path, methods)) for one in folders], keys, left_out), title or path.name
+    found = _read([Named(one, _method_of(one, path, methods)) for one in folders], keys, left_out)
+    return _once(found, notes), title or path.name
 
 
 def _read(named: Iterable[Named], keys: Sequence[str], left_out: list[str]) -> list[Run]:
@@ -156,6 +157,29 @@ def _title(runs: Sequence[Run]) -> str:
 
 
 # Runs that share a name and are not of one method
+
+
+def _once(runs: Sequence[Run], notes: list[str]) -> list[Run]:
+    """A run that a folder holds twice, made by `run` and again by `compare`, say, counts once. Of those that are named
+    one by one both are shown: who does that wants to compare them."""
+    kept: list[Run] = []
+    for run in runs:
+        same = next((one for one in kept if _repeats(run, one)), None)
+        if same is None:
+            kept.append(run)
+        else:
+            notes.append(f"{run.source} repeats {same.source} and is left out")
+    return kept
+
+
+def _repeats(run: Run, other: Run) -> bool:
+    return run.config is not None and (run.method, run.seed, run.config, run.at, run.evaluations) == (
+        other.method,
+        other.seed,
+        other.config,
+        other.at,
+        other.evaluations,
+    )
 
 
 def _distinct(runs: Sequence[Run]) -> list[Run]:

@@ -14,8 +14,8 @@ from adafed.files import full_disk_in_a_sentence, write_whole
 from adafed.metrics import metric
 from adafed.page.model import Report, Run, federations
 from adafed.page.sentences import change
-from adafed.report.tables import Cell, Column, Row, Table
-from adafed.studies.results import kept_column
+from adafed.report.tables import HALF, Cell, Column, Row, Table
+from adafed.studies.results import interval, kept_column
 
 FORMS = {"markdown": "md", "latex": "tex", "csv": "csv"}
 
@@ -59,15 +59,15 @@ def differences(report: Report) -> Table | None:
         cells = []
         for key in report.columns:
             found = None if other is None or method == other else change(report, method, other, key)
-            digits = kept_column(key).digits
-            half = "" if found is None or found.found.half is None else f" ±{found.found.half:.{digits}f}"
-            mark = half + (" *" if found is not None and found.shown else "")
-            cells.append(Cell(() if found is None else (found.found.mean,), mark))
+            if found is None:
+                cells.append(Cell(()))
+            else:
+                cells.append(interval(found.found, kept_column(key).digits, " *" if found.shown else ""))
         if method != other and any(cell.values for cell in cells):
             rows.append(Row(method, tuple(cells), runs[0].personalised))
     if not rows:
         return None
-    picked = tuple(Column(one.label, 0, one.latex, one.digits) for one in map(kept_column, report.columns))
+    picked = tuple(Column(one.label, 0, one.latex, one.digits, HALF) for one in map(kept_column, report.columns))
     note = "paired over the seeds, ± half the width of the 95 % interval; * it leaves out zero; one seed has none"
     return Table(f"difference to {other}", picked, tuple(rows), (note,))
 

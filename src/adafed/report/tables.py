@@ -21,17 +21,25 @@ from rich.text import Text
 
 from adafed.metrics import Metric, metric
 
+STD = "std over seeds"
+HALF = "half of the 95 % interval"
 LEAST_LABEL = 12  # of a method's name on one line
 
 
 @dataclass(frozen=True)
 class Column:
-    """`better` is 1 where larger is better, -1 where smaller is, 0 where neither is."""
+    """`better` is 1 where larger is better, -1 where smaller is, 0 where neither is.
+
+    `spread` says what follows a number's ±, `missed` what its seeds did that are not counted, where that can be: the
+    heads of columns that CSV has for them.
+    """
 
     label: str
     better: int = 0
     latex: str | None = None
     digits: int = 2
+    spread: str = STD
+    missed: str | None = None
 
     @classmethod
     def of(cls, chosen: Metric) -> Column:
@@ -49,12 +57,18 @@ class Cell:
 
     `mark` follows the number, for a note; `digits` takes the place of the column's. One that is of some seeds only, and
     not because they were not run, does not compete.
+
+    Where the one value comes of several seeds, `seeds` says of how many and `half` is half its interval, which `mark`
+    shows; `missed` seeds are not among the values.
     """
 
     values: tuple[float, ...]
     mark: str = ""
     digits: int | None = None
     competes: bool = True
+    half: float | None = None
+    seeds: int | None = None
+    missed: int = 0
 
     @property
     def mean(self) -> float | None:
@@ -212,19 +226,21 @@ class Table:
         return "\n".join([*(f"% {note}" for note in [self.title, *self.remarks()] if note), *lines]) + "\n"
 
     def csv(self) -> str:
-        """All digits, with the spread and the number of seeds in columns of their own."""
+        """All digits, with the spread or half the interval and the number of seeds in columns of their own."""
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
-        labels = [label for column in self.columns for label in (column.label, f"{column.label} std over seeds")]
+        labels = []
+        for column in self.columns:
+            labels += [column.label, f"{column.label} {column.spread}"]
+            labels += [] if column.missed is None else [f"{column.label} {column.missed}"]
         writer.writerow([self.head, "personalised", "seeds", *labels])
         for row in self.rows:
             numbers: list[object] = []
-            for cell in row.cells:
-                numbers += [
-                    "" if cell.mean is None else repr(cell.mean),
-                    "" if cell.spread is None else repr(cell.spread),
-                ]
-            seeds = max((len(cell.values) for cell in row.cells), default=0)
+            for column, cell in zip(self.columns, row.cells, strict=True):
+                apart = cell.spread if column.spread == STD else cell.half
+                numbers += ["" if number is None else repr(number) for number in (cell.mean, apart)]
+                numbers += [] if column.missed is None else [cell.missed]
+            seeds = max((cell.seeds or len(cell.values) + cell.missed for cell in row.cells), default=0)
             writer.writerow([row.label, "yes" if row.personalised else "no", seeds, *numbers])
         return out.getvalue()
 

@@ -18,10 +18,10 @@ from adafed.config.studies import Study
 from adafed.engines.station import liars_of
 from adafed.errors import AdafedError
 from adafed.metrics import formulas
-from adafed.report.tables import Cell, Column, Row, Table
+from adafed.report.tables import HALF, STD, Cell, Column, Row, Table
 from adafed.runs.summary import LATE, evaluations
 from adafed.studies.compare import Run, planned
-from adafed.studies.results import difference
+from adafed.studies.results import difference, interval
 
 NONE = "none"
 FLIPPED = {"name": "scale", "factor": -1.0}
@@ -137,9 +137,9 @@ def tables(made: Bench, title: str) -> list[Table]:
 def _table(method: str, found: Mapping[Trial, dict[int, Honest]], title: str) -> Table:
     kinds = list(dict.fromkeys(trial.guards for trial in found))
     columns = [
-        Column(f"{kind}: {what}", digits=digits)
+        Column(f"{kind}: {what}", spread=spread)
         for kind in kinds
-        for what, digits in (("mean", 2), ("worst 10%", 2), ("cost, mean", 2), ("cost, worst 10%", 2))
+        for what, spread in (("mean", STD), ("worst 10%", STD), ("cost, mean", HALF), ("cost, worst 10%", HALF))
     ]
     rows = []
     for attack in dict.fromkeys(trial.attack for trial in found):
@@ -158,11 +158,12 @@ def _table(method: str, found: Mapping[Trial, dict[int, Honest]], title: str) ->
 
 def _cells(found: Mapping[int, Honest], reference: Mapping[int, Honest], attack: str) -> list[Cell]:
     both = sorted(found.keys() & reference.keys())
-    cells = [Cell((float(np.mean([one[i] for one in found.values()])),)) if found else Cell(()) for i in (0, 1)]
+    means = [float(np.mean([one[i] for one in found.values()])) for i in (0, 1)] if found else []
+    cells = [Cell((mean,), seeds=len(found)) for mean in means] or [Cell(()), Cell(())]
     for i in (0, 1):
         if attack == NONE or not both:
             cells.append(Cell(()))
             continue
         lost = difference([reference[seed][i] - found[seed][i] for seed in both])
-        cells.append(Cell((lost.mean,), "" if lost.half is None else f" ±{lost.half:.1f}"))
+        cells.append(interval(lost, 1))
     return cells

@@ -75,6 +75,9 @@ def method_from(text: str) -> tuple[str, dict[str, object]]:
     given = [option.strip() for option in options.split(",") if option.strip()]
     if wrong := [option for option in given if "=" not in option]:
         raise AdafedError(f"--rule {text!r}: {wrong[0]!r} is not of the form option=value, as in adafed:gamma=5")
+    keys = [option.partition("=")[0].strip() for option in given]
+    if twice := [key for key in keys if keys.count(key) > 1]:
+        raise AdafedError(f"--rule {text!r} gives {twice[0]} twice; give it once")
     settings = [f"rule.{option}" for option in given]
     over = merged({"rule": {"name": name}}, parse_settings(settings))
     return config_from(over).label, over

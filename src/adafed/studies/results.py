@@ -17,11 +17,11 @@ from typing import Any
 
 from adafed.config.configuration import Config
 from adafed.config.loading import load_kept
-from adafed.errors import AdafedError
+from adafed.errors import AdafedError, quoted
 from adafed.files import full_disk_in_a_sentence, parsed, write_whole
 from adafed.metrics import CLIENT, METRICS, own_label
 from adafed.report.figures import Curves
-from adafed.report.tables import Cell, Column, Row, Table, cells, column
+from adafed.report.tables import HALF, Cell, Column, Row, Table, cells, column
 from adafed.rounds.cohort import BY_LOSS, OTHER_COHORTS
 from adafed.runs.summary import LATE, Metrics, evaluations, known_mean, metrics
 from adafed.studies.compare import Run, last_round
@@ -85,7 +85,7 @@ class Kept:
         there = self.methods()
         for method in methods:
             if method not in there:
-                raise AdafedError(f"--method is {method!r}; the file has {', '.join(there)}")
+                raise AdafedError(f"--method is {method!r}; the file has {quoted(there)}")
         runs = tuple(run for method in dict.fromkeys(methods) for run in there[method].values())
         return replace(self, runs=runs)
 
@@ -276,7 +276,7 @@ def paired(kept: Kept, against: str, columns: Sequence[str], *, final: bool = Fa
     but where clients are drawn by their losses."""
     methods = kept.methods()
     if against not in methods:
-        raise AdafedError(f"--against is {against!r}; there are {', '.join(methods)}")
+        raise AdafedError(f"--against is {against!r}; there are {quoted(methods)}")
     rows = []
     for method, runs in methods.items():
         if method == against:
@@ -287,17 +287,18 @@ def paired(kept: Kept, against: str, columns: Sequence[str], *, final: bool = Fa
             pairs = [((a.final if final else a.tail).get(key), (b.final if final else b.tail).get(key))
                      for a, b in ((runs[seed], methods[against][seed]) for seed in both)]  # fmt: skip
             known = [a - b for a, b in pairs if a is not None and b is not None]
-            line.append(_interval(difference(known), max(2, kept_column(key).digits)) if known else Cell(()))
+            line.append(interval(difference(known), max(2, kept_column(key).digits)) if known else Cell(()))
         rows.append(Row(method, tuple(line), next(iter(runs.values())).personalised))
-    picked = tuple(Column(one.label, 0, digits=one.digits) for one in map(kept_column, columns))
+    picked = tuple(Column(one.label, 0, digits=one.digits, spread=HALF) for one in map(kept_column, columns))
     notes = ["paired over the seeds, with half the width of the 95 % interval; one seed has none"]
     if any("sampling" in run.settings for run in kept.runs):
         notes.append(OTHER_COHORTS)
     return Table(f"{kept.title}: difference to {against}", picked, tuple(rows), tuple(notes))
 
 
-def _interval(found: Difference, digits: int) -> Cell:
-    return Cell((found.mean,), "" if found.half is None else f" ±{found.half:.{digits}f}")
+def interval(found: Difference, digits: int, mark: str = "") -> Cell:
+    told = "" if found.half is None else f" ±{found.half:.{digits}f}"
+    return Cell((found.mean,), told + mark, half=found.half, seeds=found.pairs)
 
 
 def rounds_to(kept: Kept, levels: Mapping[str, float]) -> Table:
@@ -309,11 +310,13 @@ def rounds_to(kept: Kept, levels: Mapping[str, float]) -> Table:
             reached = [run.reached(key, level) for run in runs.values()]
             there = tuple(float(round_) for round_ in reached if round_ is not None)
             missed = len(reached) - len(there)
-            line.append(Cell(there, f" ({missed} of {len(reached)} never)" if missed else "", 0, competes=not missed))
+            told = f" ({missed} of {len(reached)} never)" if missed else ""
+            line.append(Cell(there, told, 0, competes=not missed, missed=missed))
         rows.append(Row(method, tuple(line), next(iter(runs.values())).personalised))
     signs = {1: "≥", -1: "≤"}
     picked = tuple(
-        Column(f"{kept_column(key).label} {signs[direction(key)]} {level:g}", -1) for key, level in levels.items()
+        Column(f"{kept_column(key).label} {signs[direction(key)]} {level:g}", -1, missed="never")
+        for key, level in levels.items()
     )
     note = f"the first round whose evaluation, averaged with the {SMOOTHED - 1} before it, is there"
     return Table(f"{kept.title}: rounds to reach", picked, tuple(rows), (note,))

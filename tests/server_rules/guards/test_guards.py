@@ -399,7 +399,7 @@ def test_the_facts_cannot_be_written_to() -> None:
         ("facts", r"guards is 'facts'; give 'default', or a list of guards in the order they act in"),
         (
             ["unheard of"],
-            r"^guards\.use = 'unheard of' is unknown; there are .*facts, .*your own as 'module:attribute'$",
+            r"^guards\.use = 'unheard of' is unknown; there are default, .*facts, .*your own as 'module:attribute'$",
         ),
         ([3], r"guards has 3; give guards, or their names"),
         (

@@ -10,7 +10,7 @@ from adafed import paper
 from adafed.config.configuration import Config
 from adafed.config.studies import Study
 from adafed.data import catalogue
-from adafed.errors import AdafedError
+from adafed.errors import AdafedError, quoted
 from adafed.paper.reproduce.ours_and_printed import side_by_side
 from adafed.paper.reproduce.targets import chosen, here, source_study, target
 from adafed.report.figures import Figure, Panel, Source, figure
@@ -156,7 +156,7 @@ def tuning(request: Request, method: str) -> tuple[Config, dict[str, tuple[float
     """A method's configuration with a validation part, the paper's grid for it, and where the trials go."""
     study = target(request.name).study(request.profile)
     if method not in study.methods:
-        raise AdafedError(f"--tune is {method!r}; {study.name} has {', '.join(study.methods)}")
+        raise AdafedError(f"--tune is {method!r}; {study.name} has {quoted(study.methods)}")
     config = _part(replace(request, methods=[method]), study, None).runs[0].config  # --set need not suit other methods
     if config.split.validation == 0:
         config = config.changed(split={"validation": 0.1})

@@ -10,7 +10,7 @@ from adafed.config.experiments import packaged
 from adafed.config.merging import merged
 from adafed.config.studies import Study, load_study
 from adafed.data import catalogue
-from adafed.errors import AdafedError
+from adafed.errors import AdafedError, quoted
 from adafed.report.figures import Source
 
 SWEEP = "gamma"
@@ -83,7 +83,7 @@ def chosen(study: Study, methods: Sequence[str] | None) -> Study:
             row for row in study.methods if row.startswith(f"{wanted},")
         ]
         if not found:
-            raise AdafedError(f"--method is {wanted!r}; {study.name} has {', '.join(study.methods)}")
+            raise AdafedError(f"--method is {wanted!r}; {study.name} has {quoted(study.methods)}")
         kept += found
     return study.with_methods({row: study.methods[row] for row in study.methods if row in kept})
 

@@ -123,8 +123,8 @@ class Chain(tuple[Guard, ...]):
         return frozenset[Need]().union(*(guard.needs for guard in self))
 
 
-GUARDS: Registry[type[Guard]] = Registry("guard", base=Guard, name_key="guards.use")
 DEFAULT = "default"
+GUARDS: Registry[type[Guard]] = Registry("guard", base=Guard, name_key="guards.use", beside=(DEFAULT,))
 # What `"default"` stands for. The veto looks at losses as they were reported, so it comes first.
 DEFAULT_GUARDS = ("veto", "losses", "claims", "sizes", "lengths", "copies", "history", "stall")
 UNASKED = ("diverged",)  # what a run has that names none
