@@ -11,11 +11,11 @@ import pytest
 from adafed.config.studies import study_from
 from adafed.errors import AdafedError
 from adafed.paper.reproduce import Request, planned_for
-from adafed.report.figures import FIGURES, Curves, Panel, figure, save_curves
+from adafed.report.figures import FIGURES, Curves, Differences, Dot, Line, Panel, figure, save_curves
 from adafed.studies.compare import run_all
 
 pytest.importorskip("matplotlib")
-from adafed.report.figures import curves, pareto, style
+from adafed.report.figures import curves, differences, pareto, style
 
 EXPERIMENT = {
     "rounds": 12,
@@ -171,3 +171,11 @@ def test_kept_curves_are_means_over_the_rounds_all_seeds_have_shaded_between_the
     assert [path.suffix for path in written] == [".png", ".svg", ".pdf"]
     with pytest.raises(AdafedError, match="nothing to draw"):
         curves.by_round([Curves("A study", "mean %", {"Nothing yet": []})])
+
+
+def test_a_difference_far_off_is_told_and_does_not_press_the_others() -> None:
+    near = [Line(f"near {k}", (Dot(0.5 + k, 0.2), Dot(0.5, 0.1))) for k in range(3)]
+    drawn = differences.draw([Differences("a", (*near, Line("far", (Dot(-40.0, 2.0), None))))], ["x", "y"], "FedAvg")
+    axes = drawn.axes[0]
+    assert axes.get_xlim() == pytest.approx((-3.125, 3.125))
+    assert [text.get_text() for text in axes.texts] == ["-40"]

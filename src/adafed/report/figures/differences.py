@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 
 from matplotlib.axes import Axes
@@ -12,6 +13,7 @@ from adafed.report.figures import Differences, Dot
 from adafed.report.figures.style import COLOURS
 
 ROOM = 1.25  # an axis is as long as the farthest dot, times this; longer intervals end in an arrow
+ASTRAY = 8.0  # times the median difference: one that is farther off would press the others into a line, and is told
 LOOKS = (
     {"marker": "o", "color": COLOURS[2], "markerfacecolor": COLOURS[2]},
     {"marker": "s", "color": COLOURS[1], "markerfacecolor": "white"},
@@ -43,7 +45,9 @@ def draw(panels: Sequence[Differences], measures: Sequence[str], to: str, across
 def _panel(axes: Axes, panel: Differences, most: int) -> None:
     """With room for `most` lines, so that lines of a row stand at the same heights."""
     found = [dot for line in panel.lines for dot in line.dots if dot is not None]
-    far = ROOM * max((abs(dot.mean) for dot in found), default=1.0) or 1.0
+    sizes = [abs(dot.mean) for dot in found]
+    most_shown = ASTRAY * statistics.median(sizes) if sizes else 0.0
+    far = ROOM * max((size for size in sizes if size <= most_shown), default=1.0) or 1.0
     near = [dot.half for dot in found if dot.half is not None]
     far = max(far, 2.0 * sorted(near)[len(near) // 2] if near else 0.0)
     axes.axvline(0.0, color="black", linewidth=0.8)
@@ -62,6 +66,20 @@ def _panel(axes: Axes, panel: Differences, most: int) -> None:
 
 
 def _dot(axes: Axes, dot: Dot, height: float, far: float, look: dict[str, str]) -> None:
+    if abs(dot.mean) > far:
+        edge = math.copysign(far, dot.mean)
+        axes.plot([edge], [height], marker="<" if edge < 0 else ">", color=look["color"], markersize=4, clip_on=False)
+        axes.annotate(
+            f"{dot.mean:+.0f}",
+            (edge, height),
+            xytext=(-math.copysign(5, edge), 0),
+            textcoords="offset points",
+            ha="left" if edge < 0 else "right",
+            va="center",
+            fontsize=7,
+            color=look["color"],
+        )
+        return
     if dot.half is not None:
         ends = (dot.mean - dot.half, dot.mean + dot.half)
         shown = (max(ends[0], -far), min(ends[1], far))
