@@ -30,7 +30,7 @@ def test_unknown_names_are_told() -> None:
         planned_for(Request("figure-nine"))
     with pytest.raises(AdafedError, match="has no profile 'desktop'"):
         planned_for(Request("fashion", "desktop"))
-    with pytest.raises(AdafedError, match="--method is 'SCAFFOLD'; fashion has FedAvg"):
+    with pytest.raises(AdafedError, match="--method is 'SCAFFOLD'; fashion has 'FedAvg'"):
         chosen(target("fashion").study("paper"), ["SCAFFOLD"])
 
 
