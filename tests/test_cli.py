@@ -487,8 +487,7 @@ def test_ctrl_c_ends_the_round_and_tells_how_to_go_on(experiment: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
-@pytest.mark.parametrize("children_seen", [1, 2])
+@pytest.mark.parametrize(("how", "children_seen"), [(signal.SIGTERM, 1), (signal.SIGKILL, 2)])
 def test_a_comparison_that_ends_takes_its_runs_with_it(
     how: signal.Signals, children_seen: int, experiment: Path
 ) -> None:

@@ -119,7 +119,7 @@ def ran(directory: Path | None = None, rounds: int = 4, **over: Any) -> torch.Te
         return simulation.state.parameters.clone()
 
 
-@pytest.mark.parametrize("over", [{}, {"ditto": {}}, {"local": {"mixup": 1.0}}], ids=["plain", "ditto", "mixup"])
+@pytest.mark.parametrize("over", [{"ditto": {}}, {"local": {"mixup": 1.0}}], ids=["ditto", "mixup"])
 def test_workers_and_stops_change_no_bit(over: dict[str, Any], tmp_path: Path) -> None:
     whole = ran(**over)
     for workers in (1, 2):

@@ -1,12 +1,12 @@
 """Flower's deployment engine for real: a SuperLink and SuperNodes as processes, insecure and with TLS and keys.
 
-The same digits, the same two rounds of AdaFed, the same bits as the simulator; nodes and servers killed with -9. Every
+The same digits, the same rounds of AdaFed, the same bits as the simulator; nodes and servers killed with -9. Every
 message starts a process that imports torch, so there are two nodes: one that is killed and one that goes on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -21,6 +21,7 @@ from adafed.engines.flower.new import new_app
 from adafed.runs.store import Store
 
 pytestmark = pytest.mark.slow
+Simulated = Callable[[int], dict[str, torch.Tensor]]  # the model after so many rounds
 NODES = 2
 TRAINS = "Receiving: train message"  # in a node's log
 CONFIG: Config = config_from(
@@ -34,12 +35,14 @@ CONFIG: Config = config_from(
 )
 
 
-@pytest.fixture(scope="module")
-def simulated(tmp_path_factory: pytest.TempPathFactory) -> dict[str, torch.Tensor]:
-    folder = tmp_path_factory.mktemp("simulated")
-    for _ in simulate(CONFIG, directory=folder):
-        pass
-    return load_file(folder / "model.safetensors")
+@pytest.fixture
+def simulated(tmp_path: Path) -> Simulated:
+    def after(rounds: int) -> dict[str, torch.Tensor]:
+        for _ in simulate(CONFIG.changed(rounds=rounds), directory=tmp_path / "simulated"):
+            pass
+        return load_file(tmp_path / "simulated" / "model.safetensors")
+
+    return after
 
 
 def finished(deployment: Deployment, process: object, run: Path) -> dict[str, torch.Tensor]:
@@ -52,13 +55,13 @@ def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
-def test_insecure(tmp_path: Path, simulated: dict[str, torch.Tensor]) -> None:
+def test_insecure(tmp_path: Path, simulated: Simulated) -> None:
     app = new_app(tmp_path / "app", CONFIG, NODES)
     with Deployment(tmp_path / "insecure") as deployment:
         for part in range(NODES):
             deployment.node(part, NODES)
-        trained = finished(deployment, deployment.run(app, run_dir=tmp_path / "run"), tmp_path / "run")
-        assert same(trained, simulated)
+        once = deployment.run(app, run_dir=tmp_path / "run", set="rounds=1")
+        assert same(finished(deployment, once, tmp_path / "run"), simulated(1))
     assert not deployment.mine()
 
 
@@ -73,9 +76,7 @@ def secure(tmp_path: Path) -> Iterator[Deployment]:
     assert not deployment.mine()
 
 
-def test_secure_with_killed_server_and_killed_node(
-    secure: Deployment, tmp_path: Path, simulated: dict[str, torch.Tensor]
-) -> None:
+def test_secure_with_killed_server_and_killed_node(secure: Deployment, tmp_path: Path, simulated: Simulated) -> None:
     app = new_app(tmp_path / "app", CONFIG, NODES)
     (tmp_path / "certificates" / f"node{NODES}").rename(tmp_path / "certificates" / "stranger")
     stranger = secure.node(0, NODES, key="stranger")  # with a key that was never registered
@@ -87,7 +88,7 @@ def test_secure_with_killed_server_and_killed_node(
     secure.kill([*secure.mine("flwr-serverapp"), psutil.Process(first.pid)])
     assert not (run / "model.safetensors").exists()
     second = secure.run(app, run_dir=run)
-    assert same(finished(secure, second, run), simulated)
+    assert same(finished(secure, second, run), simulated(2))
     assert "going on after round 1" in secure.log("run1")
 
     assert stranger.poll() is not None, secure.logs()
