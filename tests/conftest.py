@@ -24,6 +24,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
+def patience() -> float:
+    """Seconds to wait for another process: a machine may be busy, and a hung test should still end."""
+    return 300.0
+
+
+@pytest.fixture(scope="session")
 def oracles() -> dict[str, Any]:
     """Numbers computed by hand or by independent code, for small inputs."""
     found: dict[str, Any] = json.loads((Path(__file__).parent / "oracles.json").read_text())

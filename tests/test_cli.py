@@ -469,15 +469,15 @@ def test_tuning_without_validation_is_refused(
 
 
 @pytest.mark.slow
-def test_ctrl_c_ends_the_round_and_tells_how_to_go_on(experiment: Path) -> None:
+def test_ctrl_c_ends_the_round_and_tells_how_to_go_on(experiment: Path, patience: float) -> None:
     command = [sys.executable, "-m", "adafed", "run", str(experiment), "--out", "here", "--set", "rounds=100000"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ, text=True)
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + patience
         while not list(Path("here/checkpoints").glob("round-*")) and time.monotonic() < deadline:
             time.sleep(0.1)
         process.send_signal(signal.SIGINT)
-        _, told = process.communicate(timeout=60)
+        _, told = process.communicate(timeout=patience)
     finally:
         process.kill()
         process.wait()
@@ -489,20 +489,20 @@ def test_ctrl_c_ends_the_round_and_tells_how_to_go_on(experiment: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("how", "children_seen"), [(signal.SIGTERM, 1), (signal.SIGKILL, 2)])
 def test_a_comparison_that_ends_takes_its_runs_with_it(
-    how: signal.Signals, children_seen: int, experiment: Path
+    how: signal.Signals, children_seen: int, experiment: Path, patience: float
 ) -> None:
     """At whatever moment: with the first child just started, it may not even be noted yet."""
     command = [sys.executable, "-m", "adafed", "compare", str(experiment), "--jobs", "2", "--set", "rounds=100000"]
     with subprocess.Popen([*command, "-q"], stderr=subprocess.DEVNULL) as process:
-        until = time.monotonic() + 120
+        until = time.monotonic() + patience
         while len(children := psutil.Process(process.pid).children()) < children_seen and time.monotonic() < until:
             time.sleep(0.001)
         assert len(children) >= children_seen
         process.send_signal(how)
-        assert process.wait(60) == (128 + how if how is signal.SIGTERM else -how)
-    assert not psutil.wait_procs(children, timeout=60)[1]
+        assert process.wait(patience) == (128 + how if how is signal.SIGTERM else -how)
+    assert not psutil.wait_procs(children, timeout=patience)[1]
     left = [one for one in psutil.process_iter() if str(experiment.parent) in _command_line(one)]
-    assert not psutil.wait_procs(left, timeout=60)[1]
+    assert not psutil.wait_procs(left, timeout=patience)[1]
 
 
 def _command_line(process: psutil.Process) -> str:

@@ -75,7 +75,7 @@ def test_links_between_pages_lead_somewhere() -> None:
 def commands() -> list[str]:
     """Every `adafed results` in the pages that names a file; NAME stands for any."""
     text = "\n".join(page.read_text() for page in PAGES)
-    found = (" ".join(one.split()) for one in re.findall(r"`(adafed results results/[^`]*)`", text))
+    found = (" ".join(one.split()) for one in re.findall(r"`(adafed\s+results\s+results/[^`]*)`", text))
     return sorted({one for one in found if "NAME" not in one and "..." not in one})
 
 

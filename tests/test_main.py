@@ -17,7 +17,7 @@ def listening() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("after", [0.0, 0.02, 0.1, 0.3, 0.6, 1.0, 1.5, 2.0])
-def test_ctrl_c_while_it_begins_is_no_traceback(after: float) -> None:
+def test_ctrl_c_while_it_begins_is_no_traceback(after: float, patience: float) -> None:
     """From the moment that the program has come to its first line."""
     code = "import sys; sys.argv = ['adafed', 'demo']; from adafed.__main__ import main; print(flush=True); main()"
     process = subprocess.Popen(
@@ -28,7 +28,7 @@ def test_ctrl_c_while_it_begins_is_no_traceback(after: float) -> None:
         process.stdout.readline()
         time.sleep(0.01 + after)
         process.send_signal(signal.SIGINT)
-        _, told = process.communicate(timeout=60)
+        _, told = process.communicate(timeout=patience)
     finally:
         process.kill()
         process.wait()
@@ -38,7 +38,7 @@ def test_ctrl_c_while_it_begins_is_no_traceback(after: float) -> None:
 
 
 @pytest.mark.slow
-def test_ctrl_c_while_it_ends_is_no_traceback() -> None:
+def test_ctrl_c_while_it_ends_is_no_traceback(patience: float) -> None:
     """Python waits for threads at its end; whoever does not want to wait is not told of an exception."""
     code = """
 import sys, threading, time
@@ -55,7 +55,7 @@ main()
         process.stdout.readline()
         time.sleep(0.5)
         process.send_signal(signal.SIGINT)
-        _, told = process.communicate(timeout=60)
+        _, told = process.communicate(timeout=patience)
     finally:
         process.kill()
         process.wait()

@@ -102,13 +102,13 @@ def test_the_papers_grid_can_be_searched(data: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_reproduction_killed_in_the_middle_goes_on_where_it_was(data: Path, tmp_path: Path) -> None:
+def test_a_reproduction_killed_in_the_middle_goes_on_where_it_was(data: Path, tmp_path: Path, patience: float) -> None:
     out = tmp_path / "killed"
     arguments = ["reproduce", "fashion", "--profile", "smoke", "--no-verify", "--rounds", "40", "--workers", "0", "-q"]
     command = [sys.executable, "-m", "adafed", *arguments, "--out", str(out)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     second = out / "fashion-smoke" / "q-FFL" / "seed-0" / "rounds.sqlite"
-    until = time.monotonic() + 120
+    until = time.monotonic() + patience
     while not second.exists() and time.monotonic() < until:
         time.sleep(0.01)
     os.kill(process.pid, signal.SIGKILL)

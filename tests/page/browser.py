@@ -33,7 +33,7 @@ def opened(browser: Any, address: str | Path, *, offline: bool = True, **options
     context = browser.new_context(**given)
     context.set_offline(offline)
     page = context.new_page()
-    page.set_default_timeout(20_000)
+    page.set_default_timeout(120_000)  # milliseconds: a machine may be busy
     complaints: list[str] = []
     page.on("console", lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None)
     page.on("pageerror", lambda error: complaints.append(str(error)))

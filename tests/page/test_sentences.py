@@ -124,8 +124,8 @@ def test_what_another_method_costs_beyond_chance_is_told_too() -> None:
     best = [{"mean": 50.0 + 2 * (k % 2), "worst_10": 22.0 + k} for k in range(4)]
     worse = [{"mean": 42.0 + k + 0.1 * (k % 2), "worst_10": 20.0 + 3 * (k % 2)} for k in range(4)]
     found = sentences(summarised({"FedAvg": one, "AdaFed": best, "q-FFL": worse, "TERM": one}))
-    assert [text for text in found if text.startswith("Beyond chance too")] == [
-        "Beyond chance too, against FedAvg: q-FFL costs 7.9 points on average."
+    assert [text for text in found if text.startswith("Of the others")] == [
+        "Of the others, beyond chance against FedAvg: q-FFL costs 7.9 points on average."
     ]
 
 

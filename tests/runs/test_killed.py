@@ -189,7 +189,7 @@ def started(tmp_path: Path, config: Config) -> subprocess.Popen[str]:
 
 
 @pytest.mark.slow
-def test_killed_with_workers(tmp_path: Path, uninterrupted: Callable[[Config], Path]) -> None:
+def test_killed_with_workers(tmp_path: Path, uninterrupted: Callable[[Config], Path], patience: float) -> None:
     """The main process, while two workers are at work: they leave, nobody else gets in meanwhile, and it goes on."""
     config = experiment(rounds=400, run={"workers": 2}, evaluation={"every": 50})
     process = started(tmp_path, config)
@@ -201,7 +201,7 @@ def test_killed_with_workers(tmp_path: Path, uninterrupted: Callable[[Config], P
     assert len(workers) == 2
     process.kill()
     process.communicate()
-    gone, alive = psutil.wait_procs(workers, timeout=20)
+    gone, alive = psutil.wait_procs(workers, timeout=patience)
     assert (len(gone), alive) == (2, [])
     shorter = config.changed(rounds=len(rows(tmp_path / "run")["rounds"]) + 3, run={"workers": 0})
     list(simulate(shorter, directory=tmp_path / "run"))

@@ -31,11 +31,11 @@ print(child.pid, flush=True)
 
 
 @pytest.mark.parametrize("end", ["os._exit(0)", "os.kill(os.getpid(), 9)", "held.__exit__(); child.wait()"])
-def test_a_child_ends_with_its_parent(end: str) -> None:
+def test_a_child_ends_with_its_parent(end: str, patience: float) -> None:
     done = subprocess.run([sys.executable, "-c", PARENT.format(end=end), CHILD], stdout=subprocess.PIPE, text=True)
     child = int(done.stdout)  # nothing is printed for a child that never lived
     if psutil.pid_exists(child):
-        assert not psutil.wait_procs([psutil.Process(child)], timeout=60)[1]
+        assert not psutil.wait_procs([psutil.Process(child)], timeout=patience)[1]
 
 
 def test_nobody_is_ended_without_a_lifeline(monkeypatch: pytest.MonkeyPatch) -> None:

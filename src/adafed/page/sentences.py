@@ -108,7 +108,7 @@ def others(report: Report, methods: Sequence[str], other: str, among: int) -> st
             and moved.shown
         ]
         told += [f"{called(method)} {' and '.join(found)}"] if found else []
-    return f"Beyond chance too, against {called(other)}: {'; '.join(told)}." if told else None
+    return f"Of the others, beyond chance against {called(other)}: {'; '.join(told)}." if told else None
 
 
 def _weighed(method: str, other: str, worst: Change, mean: Change, allowing: str) -> str:

@@ -294,7 +294,7 @@ def test_flowers_simulation_engine_gives_the_same_bits(tmp_path: Path) -> None:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
     for more in (["--set", "rounds=1"], ["--continue"]):
         subprocess.run(
-            [*command, "--out", str(tmp_path / "there"), *more], check=True, timeout=240, env=environment, cwd=tmp_path
+            [*command, "--out", str(tmp_path / "there"), *more], check=True, timeout=600, env=environment, cwd=tmp_path
         )
     wait_for(lambda: not [one for one in psutil.process_iter() if _of(one, str(tmp_path))], "Ray to end", 60.0)
     simulated(config, tmp_path / "here")
