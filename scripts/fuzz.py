@@ -465,7 +465,7 @@ class Results(Reader):
             for method in ("A", "B") for seed in (0, 1)
         ]  # fmt: skip
         self.document = {
-            "format": 1,
+            "format": 2,
             "title": "t",
             "columns": ["mean", "worst_10"],
             "told": {"profile": "x"},

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from adafed.config.configuration import Config, config_from
     from adafed.config.loading import load_config
     from adafed.engines.local.simulate import simulate
-    from adafed.errors import AdafedError
+    from adafed.errors import AdafedError, NoClientLeft
     from adafed.server.aggregate import Aggregate, Diagnostics, RuleState, aggregate
     from adafed.server.optimizers import optimizer, optimizers
     from adafed.server.schedules import schedule, schedules
@@ -31,6 +31,7 @@ __all__ = [
     "Diagnostics",
     "Facts",
     "Guard",
+    "NoClientLeft",
     "Rule",
     "RuleState",
     "StateAggregate",
@@ -55,7 +56,7 @@ _PLACES = {
     "adafed.config.configuration": ("Config", "config_from"),
     "adafed.config.loading": ("load_config",),
     "adafed.engines.local.simulate": ("simulate",),
-    "adafed.errors": ("AdafedError",),
+    "adafed.errors": ("AdafedError", "NoClientLeft"),
     "adafed.server.aggregate": ("Aggregate", "Diagnostics", "RuleState", "aggregate"),
     "adafed.server.optimizers": ("optimizer", "optimizers"),
     "adafed.server.schedules": ("schedule", "schedules"),

@@ -49,8 +49,8 @@ def test_hand_checked_numbers() -> None:
     assert m.kl == near(sum(x * math.log(4 * x) for x in p))
     assert m.jain == near(4.0 / (4 * 1.2))
     assert m.gini == near(0.25)
-    assert m.floor == near(math.sqrt((0.16 + 0.24 + 0.24 + 0.16) / 4 / 10))
-    assert m.excess == near(math.sqrt(0.05 - 0.02))
+    assert m.floor == near(math.sqrt(3 / 4 * (0.16 + 0.24 + 0.24 + 0.16) / 4 / 10))
+    assert m.excess == near(math.sqrt(0.05 - 0.015))
     assert m.loss_std == near(math.sqrt(1.25))
     assert m.loss_range == 3.0
 
@@ -63,16 +63,27 @@ def test_three_clients_of_the_published_fashion_mnist_row() -> None:
 
 
 def test_seven_points_are_chance_at_fifty_samples() -> None:
-    floor = sampling_floor([0.5] * 8, [50] * 8)
+    floor = sampling_floor([0.5] * 100, [50] * 100)
     assert floor is not None
     assert round(100 * floor) == 7
-    assert fairness([0.5] * 8, test_sizes=[50] * 8).excess == 0.0
+    assert fairness([0.5] * 100, test_sizes=[50] * 100).excess == 0.0
 
 
 def test_sampling_floor_is_what_equal_clients_show() -> None:
     measured = np.random.default_rng(0).binomial(50, 0.5, size=4000) / 50
     m = fairness(measured, test_sizes=np.full(4000, 50))
     assert m.floor == pytest.approx(m.std, rel=0.05)
+
+
+@pytest.mark.parametrize("clients", [1, 2, 3, 10])
+def test_few_equal_clients_show_less_and_what_is_left_is_what_they_differ_by(clients: int) -> None:
+    """Deviations from so few clients' own mean are smaller: on average over many federations the floor knows it."""
+    draws, sizes = np.random.default_rng(clients), [50] * clients
+    true = np.linspace(0.75, 0.85, clients) if clients > 1 else np.array([0.8])
+    found = [fairness(one, test_sizes=sizes) for one in draws.binomial(50, true, size=(4000, clients)) / 50]
+    floors = [0.0 if one.floor is None else one.floor**2 for one in found]
+    variance = float(np.mean([one.std**2 for one in found]))
+    assert variance - float(np.mean(floors)) == pytest.approx(float(true.var()), abs=2e-4)
 
 
 @pytest.mark.parametrize(("clients", "five", "ten"), [(1, 1, 1), (20, 1, 2), (21, 2, 3), (100, 5, 10), (140, 7, 14)])
@@ -151,7 +162,7 @@ def test_one_client_has_everything() -> None:
 
 
 def test_a_single_test_sample_is_left_out_of_the_floor() -> None:
-    assert sampling_floor([0.5, 1.0], [26, 1]) == near(0.1)
+    assert sampling_floor([0.5, 1.0], [26, 1]) == near(0.1 * math.sqrt(1 / 2))
     m = fairness([1.0, 0.0], test_sizes=[1, 1])
     assert (m.floor, m.excess) == (None, None)
 

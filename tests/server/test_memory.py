@@ -273,13 +273,23 @@ def test_with_memory_training_comes_to_rest_where_nobody_can_gain() -> None:
 
 @pytest.mark.parametrize("memory", [-1, "some", 1.5, True])
 def test_a_wrong_length_is_told(memory: Any) -> None:
-    with pytest.raises(AdafedError, match=r"memory.rounds is .*; it must be a number of rounds, or \"all\""):
+    with pytest.raises(
+        AdafedError, match=r'^memory is .*; it must be a number of rounds, "all", "auto" or a Remember$'
+    ):
         adafed.aggregate(PLAIN, torch.ones(1, 3), memory=memory)
+    with pytest.raises(AdafedError, match=r'^memory.rounds is .*; it must be a number of rounds, or "all"$'):
+        Remember(memory)
 
 
 def test_a_wrong_discount_is_told() -> None:
     with pytest.raises(AdafedError, match=r"memory.discount is 0.0; it must be above 0 and at most 1"):
         Remember("all", discount=0.0)
+
+
+def test_a_memory_that_is_not_asked_for_again_is_told() -> None:
+    state = adafed.aggregate(PLAIN, torch.ones(2, 3), memory="all").state
+    with pytest.raises(AdafedError, match=r"state remembers 2 updates, and neither rule fedavg nor memory= looks back"):
+        adafed.aggregate(PLAIN, torch.ones(2, 3), round=2, state=state)
 
 
 def test_updates_of_another_length_are_told() -> None:

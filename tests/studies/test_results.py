@@ -197,6 +197,16 @@ def test_what_the_repository_keeps_can_be_read_and_is_told_of() -> None:
         assert all(run.at[-1] == run.rounds for run in kept.runs), "a run that was cut short"
 
 
+def test_what_was_kept_by_another_formula_is_left_out(tmp_path: Path) -> None:
+    """Files of format 1 have a part of chance that knew nothing of how few clients there were."""
+    values = {"mean": (80.0,), "std": (5.0,), "floor": (4.0,), "excess": (3.0,)}
+    save(Kept("s", ("mean",), (KeptRun("A", 0, 1, False, (1,), values),)), tmp_path / "x.json")
+    assert load(tmp_path / "x.json").measures() == ("mean", "std", "floor", "excess")
+    text = (tmp_path / "x.json").read_text()
+    (tmp_path / "x.json").write_text(text.replace('"format": 2', '"format": 1'))
+    assert load(tmp_path / "x.json").measures() == ("mean", "std")
+
+
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"format": 1}', '{"format": 1, "runs": [{}]}', '{"runs": 3}'])
 def test_other_files_are_told_in_a_sentence(content: str, tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text(content)

@@ -73,18 +73,19 @@ def gini(accuracies: npt.ArrayLike) -> float:
 
 
 def sampling_floor(accuracies: npt.ArrayLike, test_sizes: npt.ArrayLike) -> float | None:
-    """The standard deviation that finite test sets add to equal clients: sqrt(mean of a (1 - a) / (n - 1)).
+    """The standard deviation that finite test sets give K equal clients: sqrt((1 - 1/K) mean of a (1 - a) / (n - 1)).
 
     a (1 - a) / (n - 1) is the unbiased estimate of the variance of an accuracy measured on n samples: at
-    n = 50 and a = 0.5 it is seven points of standard deviation. One sample tells nothing of its own variance,
-    so clients with n = 1 are left out; None when no client is left.
+    n = 50 and a = 0.5 it is seven points of standard deviation. Of that, deviations from the clients' own mean
+    show the share 1 - 1/K: three clients show two thirds of the variance, one client none. One sample tells nothing of
+    its own variance, so clients with n = 1 are left out of the mean; None when no client is left.
     """
     a = checked_accuracies(accuracies)
     n = checked_sizes(test_sizes, len(a))
     known = n > 1
     if not known.any():
         return None
-    return math.sqrt(float(np.mean(a[known] * (1 - a[known]) / (n[known] - 1))))
+    return math.sqrt((1 - 1 / len(a)) * float(np.mean(a[known] * (1 - a[known]) / (n[known] - 1))))
 
 
 def sampling_excess(accuracies: npt.ArrayLike, test_sizes: npt.ArrayLike) -> float | None:

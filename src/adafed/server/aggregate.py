@@ -158,6 +158,7 @@ def aggregate(
 
     Raises:
         AdafedError: For a mistake in the call, in one sentence.
+        NoClientLeft: Where every client of the round was dropped, which is nobody's mistake: keep the model, go on.
 
     Examples:
         Two clients pull in opposite directions; the one with the larger loss gets more of the step, and neither loses.
@@ -330,7 +331,7 @@ def _require_length(known: Memory, length: int) -> None:
 
 def _check_state(rule: Rule, round: int, state: RuleState, remember: Remember) -> None:
     if not isinstance(round, Integral) or isinstance(round, bool) or not 1 <= round <= EVER:
-        raise AdafedError(f"round is {round!r}; rounds count from 1")
+        raise AdafedError(f"round is {round!r}; rounds count from 1, in whole numbers up to {EVER}")
     if not isinstance(state, RuleState):
         raise AdafedError(f"state is a {type(state).__name__}; pass the state of the last round, or none")
     looks_back, first = rule.remembers or remember.horizon, rule.initial_state()
@@ -342,8 +343,13 @@ def _check_state(rule: Rule, round: int, state: RuleState, remember: Remember) -
         and isinstance(state.guards, dict)
         and all(isinstance(one, dict) for one in state.guards.values())
     )
-    if not whole or (len(state.known) and not looks_back):
+    if not whole:
         raise AdafedError(f"state was not made by rule {rule.name}; pass the state of its last round, or none")
+    if len(state.known) and not looks_back:
+        raise AdafedError(
+            f"state remembers {len(state.known)} updates, and neither rule {rule.name} nor memory= looks back; call as "
+            "in the round before, or pass no state"
+        )
     newest = max(state.known.rounds, default=0)
     if newest >= round:
         raise AdafedError(

@@ -45,7 +45,9 @@ def numbers_of(name: str, values: Values | None, count: int) -> Vector | None:
     try:
         if isinstance(values, torch.Tensor | np.ndarray):
             values = values.tolist()
-        if isinstance(values, str | bytes | Mapping | Set):
+        if isinstance(values, str | bytes | Mapping | Set) or not hasattr(
+            values, "__len__"
+        ):  # an iterator is read once
             raise TypeError
         if all(type(value) is float for value in values):  # the usual case, and a hundred clients' worth of calls
             numbers = np.array(values, dtype=np.float64)

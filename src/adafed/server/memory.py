@@ -28,6 +28,10 @@ TRUE_ENOUGH = 0.3  # the share of an update that must still be true where nobody
 SKETCHED = -2  # in place of a row's place: of that update only the sketch is kept
 
 
+def _is_horizon(rounds: object) -> bool:
+    return (isinstance(rounds, str) and rounds == "all") or (type(rounds) is int and rounds >= 0)
+
+
 @dataclass(frozen=True)
 class Remember:
     """How long the server remembers, and how.
@@ -48,8 +52,7 @@ class Remember:
     store: RowStore = field(default_factory=RowStore, compare=False)
 
     def __post_init__(self) -> None:
-        every = isinstance(self.rounds, str) and self.rounds == "all"
-        if not every and not (type(self.rounds) is int and self.rounds >= 0):
+        if not _is_horizon(self.rounds):
             raise AdafedError(f'memory.rounds is {self.rounds!r}; it must be a number of rounds, or "all"')
         if not isinstance(self.discount, int | float) or not 0.0 < self.discount <= 1.0:
             raise AdafedError(f"memory.discount is {self.discount!r}; it must be above 0 and at most 1")
@@ -68,6 +71,8 @@ class Remember:
         store = RowStore(beside=known.rows)
         if isinstance(memory, str) and memory == "auto":
             return cls("all", truth=TRUE_ENOUGH, store=store) if rule.everyone else cls(0, store=store)
+        if not _is_horizon(memory):
+            raise AdafedError(f'memory is {memory!r}; it must be a number of rounds, "all", "auto" or a Remember')
         return cls(memory, store=store)
 
     @property

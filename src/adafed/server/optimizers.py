@@ -2,7 +2,8 @@
 
 The pseudo-gradient is g = theta - theta_k, so descent is theta - rate * (...); the paper prints FedAdam with a plus
 sign beside the same g, which would climb. Constants are those of Reddi et al. 2021: beta1 = 0.9, beta2 = 0.99,
-tau = 1e-3, no bias correction, v_0 = 0. State goes in and comes out, so saving it is enough to resume.
+tau = 1e-3, no bias correction; v_0 is 0 here unless `initial` says else. State goes in and comes out, so saving it is
+enough to resume.
 """
 
 from __future__ import annotations

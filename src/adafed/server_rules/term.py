@@ -46,6 +46,8 @@ class TERM(Rule):
 
     def answer(self, facts: Facts, state: Numbers) -> Answer:
         losses = facts.need_losses()
+        if self.t == 0:  # the limit, the average: 0 times a difference that overflows would be no number
+            losses = np.zeros(facts.count)
         with np.errstate(over="ignore"):  # the difference first, and by halves: t F and F_j - F_k may overflow
             tilted = self.t * (2.0 * (0.5 * losses - 0.5 * (losses.max() if self.t > 0 else losses.min())))
         weights = np.exp(tilted)

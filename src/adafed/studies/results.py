@@ -26,7 +26,8 @@ from adafed.rounds.cohort import BY_LOSS, OTHER_COHORTS
 from adafed.runs.summary import LATE, Metrics, evaluations, known_mean, metrics
 from adafed.studies.compare import Run, last_round
 
-FORMAT = 1
+FORMAT = 2
+WITHOUT = {1: ("floor", "excess")}  # measures whose formula has changed since files of that format were kept
 SMOOTHED = 3  # evaluations averaged before a round counts as having reached something: one swing is no arrival
 DIGITS = 3
 NOT_OF_THE_METHOD = ("name", "seed", "seeds", "rounds", "run", "evaluation", "track")
@@ -131,7 +132,8 @@ def load(path: str | Path) -> Kept:
         known = content["format"]
         if not (isinstance(content["title"], str) and _words(content["columns"]) and isinstance(content["told"], dict)):
             raise ValueError("not what `save` writes")
-        runs = tuple(_unpacked(run) for run in _list(content["runs"])) if known == FORMAT else ()
+        readable = type(known) is int and known in (FORMAT, *WITHOUT)
+        runs = tuple(_unpacked(run, WITHOUT.get(known, ())) for run in _list(content["runs"])) if readable else ()
         if len({(run.method, run.seed) for run in runs}) < len(runs):
             raise ValueError("a run is there twice")
         kept = Kept(content["title"], tuple(content["columns"]), runs, content["told"])
@@ -139,7 +141,7 @@ def load(path: str | Path) -> Kept:
         raise AdafedError(f"{path} cannot be read: {error.strerror}") from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
         raise AdafedError(f"{path} holds no kept results; adafed reproduce NAME --keep FILE writes them") from None
-    if type(known) is not int or known != FORMAT:
+    if not readable:
         raise AdafedError(f"{path} is of format {known!r}; this version reads {FORMAT}")
     return kept
 
@@ -203,9 +205,9 @@ def _packed(run: KeptRun) -> dict[str, Any]:
     return {**vars(run), "at": list(run.at), "evaluations": {k: list(v) for k, v in run.evaluations.items()}}
 
 
-def _unpacked(content: Mapping[str, Any]) -> KeptRun:
+def _unpacked(content: Mapping[str, Any], without: Sequence[str] = ()) -> KeptRun:
     """What is not as `_packed` writes it is refused: a table made of it would be wrong, and nobody would see it."""
-    values = {key: tuple(_list(value)) for key, value in content["evaluations"].items()}
+    values = {key: tuple(_list(value)) for key, value in content["evaluations"].items() if key not in without}
     run = KeptRun(**{**content, "at": tuple(_list(content["at"])), "evaluations": values})
     whole = (
         all(type(one) is int and 0 <= one <= LARGEST for one in (run.seed, run.rounds, *run.at))
