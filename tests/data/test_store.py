@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -121,7 +122,7 @@ def test_interrupted_load_leaves_no_entry(toy: Toy, interruption: BaseException 
 
     with pytest.raises((KeyboardInterrupt, AdafedError, MemoryError)):
         toy.load(broken)
-    assert [path.name for path in (toy.root / ".cache").iterdir()] == ["toy.sources.json"]
+    assert sorted(path.name for path in (toy.root / ".cache").iterdir()) == ["toy.lock", "toy.sources.json"]
     assert len(toy.load()) == 12
 
 
@@ -134,6 +135,29 @@ def test_what_a_killed_load_left_is_ignored_and_later_removed(toy: Toy) -> None:
     os.utime(scratch, ns=(OLD, OLD))
     toy.load(other=True)
     assert not scratch.exists()
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_load_beside_another_waits_for_its_entry(toy: Toy, damaged: bool) -> None:
+    """As `--jobs 2` on a new machine does: two that fill at once removed each other's entry and found none."""
+    if damaged:
+        toy.load()
+        (meta,) = (toy.root / ".cache").glob("toy-*/meta.json")
+        meta.unlink()
+        toy.reads = 0
+    found: list[Dataset] = []
+    other = threading.Thread(target=lambda: found.append(toy.load()))
+
+    def build(draft: store.Draft) -> None:
+        other.start()
+        other.join(0.2)  # long enough to make an entry, if it did not wait
+        toy.build(draft)
+
+    mine = toy.load(build)
+    other.join()
+    assert toy.reads == 1
+    assert found[0].checksum == mine.checksum
+    np.testing.assert_array_equal(found[0].inputs, mine.inputs)
 
 
 @pytest.mark.parametrize("damage", ["inputs.npy", "targets.npy", "meta.json"])

@@ -8,14 +8,16 @@ A source whose size and modification time have not changed is not hashed again.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -82,11 +84,27 @@ def cached(
     folder = cache / f"{recipe.name}-{hashlib.sha256(facts.encode()).hexdigest()[:24]}"
     found = _open(recipe, folder)
     if found is None:
-        _fill(recipe, folder, build)
-        found = _open(recipe, folder)
+        with _alone(recipe, cache):
+            found = _open(recipe, folder)  # a process that was waited for may have made it
+            if found is None:
+                _fill(recipe, folder, build)
+                found = _open(recipe, folder)
         if found is None:
             raise AdafedError(f"{folder} was just written and cannot be read back; check the disk.")
     return found
+
+
+@contextmanager
+def _alone(recipe: Recipe, cache: Path) -> Iterator[None]:
+    """One process at a time fills the entries of a data set; the others wait and find them. A damaged entry is removed
+    before the whole one takes its name, so two that fill at once would remove each other's."""
+    with ExitStack() as held:
+        try:
+            file = held.enter_context((cache / f"{recipe.name}.lock").open("a"))
+            fcntl.flock(file, fcntl.LOCK_EX)  # given back when the file is closed, or the process killed
+        except OSError as error:
+            raise AdafedError(f"The cache of {recipe.name} cannot be written to {cache}: {error}.") from error
+        yield
 
 
 class Draft:
@@ -192,11 +210,7 @@ def _fill(recipe: Recipe, folder: Path, build: Callable[[Draft], None]) -> None:
         build(draft)
         draft.finish()
         shutil.rmtree(folder, ignore_errors=True)  # an entry that could not be opened
-        try:
-            os.replace(scratch, folder)
-        except OSError:
-            if not folder.is_dir():  # otherwise another process made the same entry meanwhile
-                raise
+        os.replace(scratch, folder)
     except OSError as error:
         raise AdafedError(f"The cache of {recipe.name} cannot be written to {folder.parent}: {error}.") from error
     finally:
