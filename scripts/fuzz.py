@@ -59,6 +59,7 @@ from adafed.server.optimizers import optimizer
 from adafed.server.saved import digest
 from adafed.server.schedules import schedule
 from adafed.server.state import Server, ServerState
+from adafed.studies import kept as kept_files
 from adafed.studies import results
 
 MOST_MEMORY, MOST_SECONDS = 2**29, 10.0
@@ -476,7 +477,7 @@ class Results(Reader):
         path = self.file("results.json", json_text(random, self.document))
 
         def read() -> None:
-            kept = results.load(path)
+            kept = kept_files.load(path)
             columns = kept.measures()
             for final in (False, True):
                 results.scores(kept, columns, final=final).rendered("markdown")

@@ -24,7 +24,7 @@ from rich.markdown import Markdown
 from adafed import cli, config_from
 from adafed.commands import training
 from adafed.report.progress import Display
-from adafed.studies.results import load
+from adafed.studies.kept import load
 from adafed.studies.tune import RATES
 
 EXPERIMENT = """

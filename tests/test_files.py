@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 from adafed import AdafedError
-from adafed.files import _KINDS, save_tensors, write_whole
+from adafed.files import _KINDS, alone, save_tensors, write_whole
 
 
 @pytest.mark.parametrize("durable", [False, True])
@@ -82,3 +83,32 @@ def test_a_link_stays_one_and_a_device_is_refused(tmp_path: Path) -> None:
     for place in (Path("/dev/null"), tmp_path):
         with pytest.raises(AdafedError, match="is a folder or a device, and would be replaced; name a file"):
             write_whole(place, b"one")
+
+
+@pytest.mark.parametrize("name", ["", "lock"])
+def test_one_at_a_time(tmp_path: Path, name: str) -> None:
+    """With a folder and with a file that is made; another gets past when the first has left, even by an exception."""
+    order: list[str] = []
+
+    def second() -> None:
+        with alone(tmp_path / name):
+            order.append("second")
+
+    other = threading.Thread(target=second)
+
+    def first() -> None:
+        with alone(tmp_path / name):
+            other.start()
+            other.join(0.1)
+            order.append("first")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        first()
+    other.join()
+    assert order == ["first", "second"]
+
+
+def test_a_lock_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    with pytest.raises(AdafedError, match="could not be written: No such file"), alone(tmp_path / "missing" / "lock"):
+        pass

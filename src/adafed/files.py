@@ -1,8 +1,9 @@
-"""Files that are there whole or not at all: written beside their place, then renamed into it."""
+"""Files that are there whole or not at all: written beside their place, then renamed into it; one process at a time."""
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -72,6 +73,19 @@ def _beside(path: Path, durable: bool) -> Iterator[Path]:
         except OSError:
             temporary.unlink(missing_ok=True)
             raise
+
+
+@contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """One process at a time gets past here with this folder, or file, made if need be; the others wait. One that ends
+    gives it back, however it ends."""
+    with full_disk_in_a_sentence(path):
+        descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDONLY | os.O_CREAT, 0o666)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def save_tensors(

@@ -18,8 +18,8 @@ from adafed.page import Named, describe_study, gathered, page
 from adafed.page.doubts import doubts
 from adafed.runs.summary import summarise
 from adafed.studies.compare import Run as StudyRun
-from adafed.studies.results import gathered as kept_from
-from adafed.studies.results import keep
+from adafed.studies.kept import gathered as kept_from
+from adafed.studies.kept import keep
 
 
 def test_a_run_says_what_its_summary_says(tmp_path: Path) -> None:

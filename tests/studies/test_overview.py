@@ -11,7 +11,7 @@ import pytest
 import adafed
 from adafed.errors import AdafedError
 from adafed.studies import overview
-from adafed.studies.results import Kept, KeptRun, save
+from adafed.studies.kept import Kept, KeptRun, save
 
 ROOT = Path(__file__).parents[2]
 TODAY = {"rule": {"name": "adafed", **vars(adafed.rule("adafed"))}}

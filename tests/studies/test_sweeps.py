@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from adafed.studies import sweeps
-from adafed.studies.results import Kept, KeptRun, save
+from adafed.studies.kept import Kept, KeptRun, save
 
 
 def run(method: str, seed: int, worst: float) -> KeptRun:

@@ -70,7 +70,7 @@ def write_page_of(
 
 def can_keep(study: Study, runs: Sequence[Run], path: Path | None, told: dict[str, str]) -> None:
     """What is wrong with --keep is told before the runs, not after."""
-    from adafed.studies.results import kept_for, require_alike
+    from adafed.studies.kept import kept_for, require_alike
 
     if path is not None:
         old = kept_for(path, study.title or study.name, told)
@@ -79,9 +79,9 @@ def can_keep(study: Study, runs: Sequence[Run], path: Path | None, told: dict[st
 
 
 def keep_runs(study: Study, runs: Sequence[Run], path: Path, told: dict[str, str]) -> None:
-    from adafed.studies import results
+    from adafed.studies import kept
 
-    found = results.gathered(study.title or study.name, study.columns, runs, told)
-    results.keep(found, path)
+    found = kept.gathered(study.title or study.name, study.columns, runs, told)
+    kept.keep(found, path)
     left = len(runs) - len(found.runs)
     errors.print(f"kept in {path}" + (f", but for {left} of {len(runs)} runs that are not finished" if left else ""))

@@ -31,7 +31,7 @@ from adafed.commands.shared import (
 from adafed.errors import AdafedError, quoted
 
 if TYPE_CHECKING:
-    from adafed.studies.results import Kept
+    from adafed.studies.kept import Kept
 
 
 def demo(
@@ -151,7 +151,8 @@ def results(
     not tell apart.
     """
     from adafed.report.figures import save_curves
-    from adafed.studies.results import curves, load, paired, rounds_to, scores, usual_levels
+    from adafed.studies.kept import load
+    from adafed.studies.results import curves, paired, rounds_to, scores, usual_levels
 
     if path.is_dir():
         from adafed.studies import overview

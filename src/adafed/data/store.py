@@ -8,16 +8,14 @@ A source whose size and modification time have not changed is not hashed again.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -26,7 +24,7 @@ import numpy as np
 
 from adafed.data.base import Array, Dataset, Normalisation
 from adafed.errors import AdafedError
-from adafed.files import parsed
+from adafed.files import alone, parsed
 
 _COLUMNS = ("inputs", "targets", "groups", "is_test")
 _DTYPES = {"targets": np.dtype(np.int64), "groups": np.dtype(np.int64), "is_test": np.dtype(np.bool_)}
@@ -84,7 +82,8 @@ def cached(
     folder = cache / f"{recipe.name}-{hashlib.sha256(facts.encode()).hexdigest()[:24]}"
     found = _open(recipe, folder)
     if found is None:
-        with _alone(recipe, cache):
+        # A damaged entry goes before the whole one takes its name, so two that fill at once would remove each other's.
+        with alone(cache / f"{recipe.name}.lock"):
             found = _open(recipe, folder)  # a process that was waited for may have made it
             if found is None:
                 _fill(recipe, folder, build)
@@ -92,19 +91,6 @@ def cached(
         if found is None:
             raise AdafedError(f"{folder} was just written and cannot be read back; check the disk.")
     return found
-
-
-@contextmanager
-def _alone(recipe: Recipe, cache: Path) -> Iterator[None]:
-    """One process at a time fills the entries of a data set; the others wait and find them. A damaged entry is removed
-    before the whole one takes its name, so two that fill at once would remove each other's."""
-    with ExitStack() as held:
-        try:
-            file = held.enter_context((cache / f"{recipe.name}.lock").open("a"))
-            fcntl.flock(file, fcntl.LOCK_EX)  # given back when the file is closed, or the process killed
-        except OSError as error:
-            raise AdafedError(f"The cache of {recipe.name} cannot be written to {cache}: {error}.") from error
-        yield
 
 
 class Draft:

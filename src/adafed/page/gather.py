@@ -16,7 +16,7 @@ from adafed.errors import AdafedError, quoted
 from adafed.files import write_whole
 from adafed.page.model import COLUMNS, Report, Run, flat
 from adafed.page.reading import is_run, read_run
-from adafed.studies.results import KeptRun, load
+from adafed.studies.kept import KeptRun, load
 
 STUDY = "study.json"
 DEPTH = 3  # folders below the one that is named

@@ -18,7 +18,8 @@ from adafed.metrics import METRICS
 from adafed.report.figures import Differences, Dot, Line
 from adafed.report.tables import column
 from adafed.server_rules import rule
-from adafed.studies.results import Difference, Kept, KeptRun, difference, load
+from adafed.studies.kept import Kept, KeptRun, load
+from adafed.studies.results import Difference, difference
 
 BASE, DEFAULT, FORMER = "FedAvg", "AdaFed (default)", "AdaFed (a former default)"
 ALONE, ALL = "AdaFed (default, no memory)", "AdaFed (default), memory"

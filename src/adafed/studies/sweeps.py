@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from adafed.report.figures import Sweep, SweepLine
+from adafed.studies.kept import load
 from adafed.studies.overview import FAIREST, MEASURES, Setup, cell, label, line
-from adafed.studies.results import load
 
 VALUE = re.compile(r"AdaFed, gamma=([\d.]+)")
 SHOWN = (FAIREST, "mean")  # of the figure
