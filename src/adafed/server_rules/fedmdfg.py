@@ -26,7 +26,9 @@ class FedMDFG(Rule):
 
     No rate g_k . d is negative, nor that of the angle. theta = 90 and absent=False is MGDA on updates of one length.
     Its authors go on to search the step, halving it until no loss rises: that is server.step = "safe", for this rule
-    as for any other. They switch the angle on as well when a client's loss has risen; here the angle alone decides.
+    as for any other, which begins at the last round's length, where theirs begins at the rate or, with the clients of
+    the round before, at 2^s times it. They switch the angle on as well when a client's loss has risen; here the angle
+    alone decides.
 
     Attributes:
         theta: The angle in degrees from which on the losses count as unequal; 90: never.

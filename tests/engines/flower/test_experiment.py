@@ -43,6 +43,9 @@ FEDCORR: dict[str, Any] = {
 }
 
 
+PICTURES: dict[str, Any] = {"data": {"flat": False}, "model": {"name": "cnn", "channels": [4, 6], "dense": 8}}
+
+
 def experiment(**changes: Any) -> Config:
     return config_from(merged(BASE, changes))
 
@@ -87,6 +90,10 @@ def on_flower(config: Config, directory: Path, nodes: int = 6, **options: Any) -
         {"client": {"rules": ["scaffold"]}, "rule": "fedavg", "rounds": 4, "cohort": {"fraction": 0.5}},
         {"client": {"rules": [{"name": "feddyn", "alpha": 0.5}]}, "rounds": 4, "cohort": {"fraction": 0.5}},
         {"client": {"rules": ["scaffold", "feddyn"]}, "local": {"mixup": 1.0, "mu": 0.1}, "rounds": 3},
+        {"client": {"rules": [{"name": "fcfc", "feature": 9, "above": 0.5, "most": 0.05}]}, "rounds": 3},
+        {"rule": "fedmdfg", "cohort": {"fraction": 0.5}, "rounds": 4},
+        {"rule": "agnosticfair", "cohort": {"fraction": 0.5}, "rounds": 3},
+        {"augment": {"padding": 1, "crop": 6, "flip": True}, "ditto": {"epochs": 2, "at_end": "everyone"}, **PICTURES},
     ],
 )
 def test_both_engines_give_the_same_bits(changes: dict[str, Any], tmp_path: Path) -> None:
