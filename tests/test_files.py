@@ -85,28 +85,42 @@ def test_a_link_stays_one_and_a_device_is_refused(tmp_path: Path) -> None:
             write_whole(place, b"one")
 
 
-@pytest.mark.parametrize("name", ["", "lock"])
-def test_one_at_a_time(tmp_path: Path, name: str) -> None:
-    """With a folder and with a file that is made; another gets past when the first has left, even by an exception."""
+def test_one_at_a_time_and_no_lock_stays(tmp_path: Path) -> None:
+    """Another gets past when the first has left, even by an exception; a third, when the lock it waited for is gone."""
     order: list[str] = []
+    inside: list[int] = []
 
-    def second() -> None:
-        with alone(tmp_path / name):
-            order.append("second")
+    def waiting(name: str) -> None:
+        with alone(tmp_path / "lock"):
+            inside.append(1)
+            assert len(inside) == 1
+            order.append(name)
+            inside.pop()
 
-    other = threading.Thread(target=second)
+    others = [threading.Thread(target=waiting, args=[name]) for name in "ab"]
 
     def first() -> None:
-        with alone(tmp_path / name):
-            other.start()
-            other.join(0.1)
+        with alone(tmp_path / "lock"):
+            for other in others:
+                other.start()
+            others[0].join(0.1)
             order.append("first")
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         first()
-    other.join()
-    assert order == ["first", "second"]
+    for other in others:
+        other.join()
+    assert order[0] == "first"
+    assert sorted(order[1:]) == ["a", "b"]
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_lock_that_a_killed_process_left_is_no_obstacle(tmp_path: Path) -> None:
+    (tmp_path / "lock").touch()
+    with alone(tmp_path / "lock"):
+        assert (tmp_path / "lock").exists()
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_lock_that_cannot_be_made_is_told(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -76,16 +76,37 @@ def _beside(path: Path, durable: bool) -> Iterator[Path]:
 
 
 @contextmanager
-def alone(path: Path) -> Iterator[None]:
-    """One process at a time gets past here with this folder, or file, made if need be; the others wait. One that ends
-    gives it back, however it ends."""
-    with full_disk_in_a_sentence(path):
-        descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDONLY | os.O_CREAT, 0o666)
+def alone(lock: Path) -> Iterator[None]:
+    """One process at a time gets past here with this file, which is made and removed again; the others wait. One that
+    ends gives it back, however it ends."""
+    with full_disk_in_a_sentence(lock):
+        while True:
+            descriptor = _opened(lock)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                mine = os.path.samestat(os.fstat(descriptor), os.stat(lock))
+            except FileNotFoundError:
+                mine = False
+            except BaseException:
+                os.close(descriptor)
+                raise
+            if mine:
+                break
+            os.close(descriptor)  # whoever had it has removed it: the next one has another file of that name
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
+        with suppress(OSError):  # a folder that may no longer be written keeps it, and it serves again
+            lock.unlink()
         os.close(descriptor)
+
+
+def _opened(lock: Path) -> int:
+    """To write, without which a network's file system gives no lock; another user's that was killed is read."""
+    try:
+        return os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    except PermissionError:
+        return os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
 
 
 def save_tensors(

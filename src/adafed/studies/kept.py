@@ -154,7 +154,7 @@ def keep(new: Kept, path: Path) -> None:
     """Write, or add to what is kept there already; of two commands that end at once, the second adds to the first's."""
     with full_disk_in_a_sentence(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-    with alone(path.parent):
+    with alone(path.with_name(f".{path.name}.lock")):
         old = kept_for(path, new.title, new.told)
         save(new if old is None else joined(old, new), path)
 
