@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from visits import GD, WORK, layer, trained, visit
 
-from adafed import AdafedError
+from adafed import AdafedError, config_from
 from adafed.client_rules import FedProx, Mixup
 from adafed.client_rules.base import Visit
 from adafed.training.flat_module import FlatModule
@@ -101,3 +101,10 @@ def test_words_cannot_be_blended() -> None:
 def test_two_rules_that_make_gradients_are_refused() -> None:
     with pytest.raises(AdafedError, match=r"^client\.rules has two rules that make the gradients of a batch"):
         trained([Mixup(1.0), Mixup(0.5)], layer())
+
+
+def test_a_configuration_with_two_that_make_gradients_is_refused_before_the_run() -> None:
+    """fcfc makes them only once a client is beyond its bound, which may be hours later."""
+    for rules in (["mixup", "fcfc"], ["fcfc", "propfair"]):
+        with pytest.raises(AdafedError, match=f"^{' and '.join(rules)} each make the gradients of a batch; leave"):
+            config_from({"client": {"rules": rules}})

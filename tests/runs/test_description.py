@@ -18,9 +18,10 @@ def experiment(rounds: int = 1) -> Config:
     return config_from({"rounds": rounds, "data": data, "model": "logistic", "run": {"workers": 0}})
 
 
-def test_where_the_data_lie_makes_no_other_experiment(tmp_path: Path) -> None:
+def test_how_the_data_came_here_makes_no_other_experiment(tmp_path: Path) -> None:
     here, there = (
-        config_from({"data": {"name": "cifar10", "dir": d, "verify": v}}) for d, v in (("a", True), ("b", False))
+        config_from({"data": {"name": "cifar10", "dir": where, "verify": flag, "download": flag}})
+        for where, flag in (("a", True), ("b", False))
     )
     require_same(tmp_path, here, there)
     with pytest.raises(AdafedError, match=r"data\.name was 'cifar10' and is now 'fashion'"):

@@ -91,3 +91,10 @@ def test_opposed_clients_are_left_where_they_are() -> None:
 def test_a_mistake_is_told_in_a_sentence() -> None:
     with pytest.raises(adafed.AdafedError, match=r"^rule\.theta is 91\.0; .* greater than 0 and at most 90$"):
         adafed.rule("fedmdfg", theta=91)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_rounding_noise_is_no_direction(seed: int) -> None:
+    """A client without a loss makes losses less equal by all it gains: no direction serves the four and the angle."""
+    outcome = run(np.random.default_rng(seed).normal(size=(4, 20)), [1.0, 1.0, 1.0, 0.0])
+    assert (outcome.diagnostics.rates >= -1e-9).all()

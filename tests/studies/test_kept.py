@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -240,3 +241,15 @@ def test_two_commands_that_keep_at_once_lose_nothing(tmp_path: Path, monkeypatch
     keep(first, file)
     other.join()
     assert load(file) == KEPT
+
+
+def test_what_was_kept_meanwhile_is_not_mixed_with_another_experiment(tmp_path: Path) -> None:
+    """Two commands that began before there was a file."""
+    mine, other = (replace(KEPT.runs[0], settings={"experiment": name}) for name in ("mine", "other's"))
+    keep(replace(KEPT, runs=(other,)), tmp_path / "kept.json")
+    with pytest.raises(AdafedError, match=r"keeps FedAvg with other settings than these; choose another file"):
+        keep(replace(KEPT, runs=(replace(mine, seed=1),)), tmp_path / "kept.json")
+    longer = replace(KEPT.runs[1], rounds=200)
+    with pytest.raises(AdafedError, match=r"keeps 100 rounds of FedAvg, and these are 200"):
+        keep(replace(KEPT, runs=(longer,)), tmp_path / "kept.json")
+    assert load(tmp_path / "kept.json").runs == (other,)

@@ -33,6 +33,10 @@ def test_every_rule_is_searched_over_the_same_server_rates() -> None:
     assert {tuple(space(rule)["server.rate"]) for rule in adafed.rules()} == {RATES}
 
 
+def test_a_value_given_twice_is_tried_once() -> None:
+    assert space("fedavg", rates=(1.0, 0.3, 1.0))["server.rate"] == [1.0, 0.3]
+
+
 def test_the_grids_are_the_papers() -> None:
     papers = {"adafed": ("AdaFed", "gamma"), "qffl": ("q-FFL", "q"), "term": ("TERM", "t"), "afl": ("AFL", "step"),
               "fedmgda+": ("FedMGDA+", "epsilon")}  # fmt: skip

@@ -174,6 +174,7 @@ class ClientRule(Named):
         sums: Of those and "update", what the plan wants added up.
         stacks: Whether small clients may still be trained together: `begin` gives a pull alone.
         personalises: Whether clients end with a model of their own.
+        makes_gradients: Whether `begin` ever gives the gradients of batches, which one rule alone can.
         work: How much a client computes, in units of plain training.
     """
 
@@ -187,6 +188,7 @@ class ClientRule(Named):
     sums: ClassVar[tuple[str, ...]] = ()
     stacks: ClassVar[bool] = False
     personalises: ClassVar[bool] = False
+    makes_gradients: ClassVar[bool] = False
     work: ClassVar[float] = 1.0
 
     def plan(self, setting: Setting) -> Plan:

@@ -61,6 +61,7 @@ class FCFC(ClientRule):
     summary = "the groups of a client's own people are treated alike, up to `most`"
     source = "Cui et al. 2021"
     keeps = (MULTIPLIERS,)
+    makes_gradients = True
     feature: int = 0
     above: float = 0.5
     most: float = 0.05

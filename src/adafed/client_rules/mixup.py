@@ -28,6 +28,7 @@ class Mixup(ClientRule):
     summary = "samples blended with others of their batch, by shares from Beta(a, a)"
     source = "Zhang et al. 2018"
     shorthand = ("local.mixup", "a")
+    makes_gradients = True
     a: float = 1.0
 
     def __post_init__(self) -> None:

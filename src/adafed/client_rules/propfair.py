@@ -27,6 +27,7 @@ class PropFair(ClientRule):
 
     summary = "the local loss is -log(1 - loss / M)"
     source = "Zhang et al. 2023"
+    makes_gradients = True
     M: float = 5.0
     smallest: float = 0.2
 

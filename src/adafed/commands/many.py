@@ -56,8 +56,9 @@ def write_page_of(
 ) -> None:
     """One page of all runs of a study that are there, and a word in its folder on how the study is called."""
     from adafed.page import Named, Report, describe_study, gathered
+    from adafed.studies.compare import begun
 
-    there = [Named(run.directory, run.method) for run in runs if (run.directory / "rounds.sqlite").exists()]
+    there = [Named(run.directory, run.method) for run in runs if begun(run)]
 
     def made() -> Report:
         describe_study(folder, title, {run.directory.parent.name: run.method for run in runs}, notes)

@@ -43,14 +43,14 @@ def demo(
     from adafed.config.experiments import packaged
     from adafed.config.studies import load_study
     from adafed.runs.summary import summarise
-    from adafed.studies.compare import comparison, planned
+    from adafed.studies.compare import begun, comparison, planned
 
     study = load_study(packaged("demo"))
     settings = [f"run.workers={workers}"]
     with tempfile.TemporaryDirectory(prefix="adafed-demo-") as folder:
         runs = planned(study, study.seeds, settings, Path(folder))
         stopped = watched(runs, quiet=quiet, jobs=1)
-        found = [(run.method, summarise(run.directory)) for run in runs if (run.directory / "rounds.sqlite").exists()]
+        found = [(run.method, summarise(run.directory)) for run in runs if begun(run)]
         console.print(comparison(study.title, found, study.columns, tail=True, notes=study.notes).rich())
         if not no_report:
             write_page_of(runs, Path(folder), Path("adafed-demo.html"), study.title, study.notes, tail=True, kept=False)
@@ -92,7 +92,7 @@ def compare(
     """
     from adafed.config.studies import load_study
     from adafed.runs.summary import summarise
-    from adafed.studies.compare import comparison, method_from, planned
+    from adafed.studies.compare import begun, comparison, method_from, planned
 
     study = load_study(experiment, profile)
     chosen = {name: study.methods[name] for name in methods or []} if require_known(methods, study.methods) else {}
@@ -105,7 +105,7 @@ def compare(
     told = {"profile": profile} if profile else {}
     can_keep(study, runs, keep, told)
     stopped = watched(runs, quiet=quiet, jobs=jobs)
-    there = [one for one in runs if (one.directory / "rounds.sqlite").exists()]
+    there = [one for one in runs if begun(one)]
     found = [(one.method, summarise(one.directory, columns=study.columns)) for one in there]
     print_table(comparison(study.title or study.name, found, study.columns, tail=tail, notes=study.notes), form)
     if keep is not None:

@@ -161,6 +161,9 @@ class Config(Section):
         personal = [one.name for one in found if one.personalises]
         if len(personal) > 1:
             raise AdafedError(f"{' and '.join(personal)} each give clients a model of their own; leave all but one out")
+        makers = [one.name for one in found if one.makes_gradients]
+        if len(makers) > 1:
+            raise AdafedError(f"{' and '.join(makers)} each make the gradients of a batch; leave all but one out")
         return tuple(found)
 
     @property

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from adafed.errors import AdafedError, quoted
-from adafed.files import write_whole
+from adafed.files import alone, write_whole
 from adafed.page.model import COLUMNS, Report, Run, flat
 from adafed.page.reading import is_run, read_run
 from adafed.studies.kept import KeptRun, load
@@ -63,9 +63,10 @@ def gathered(
 
 def describe_study(folder: Path, title: str, methods: Mapping[str, str], notes: Sequence[str]) -> None:
     """How a study is called, and its methods by their folders, for a page made later."""
-    before = _described(folder)[1]  # of methods that are not run this time
-    content = {"format": 1, "title": title, "methods": dict(before) | dict(methods), "notes": list(notes)}
-    write_whole(folder / STUDY, json.dumps(content, indent=1, ensure_ascii=False).encode())
+    with alone(folder / f".{STUDY}.lock"):
+        before = _described(folder)[1]  # of methods that are not run this time
+        content = {"format": 1, "title": title, "methods": dict(before) | dict(methods), "notes": list(notes)}
+        write_whole(folder / STUDY, json.dumps(content, indent=1, ensure_ascii=False).encode())
 
 
 def _found(

@@ -14,8 +14,8 @@ from adafed.errors import AdafedError
 from adafed.files import parsed
 
 FORMAT = 1  # of the directory: what lies where. The tables have a version of their own, in `schema.py`.
-# Sections and keys that a resumed run may set anew. Where the data lie does not count: their checksum does.
-FREE_TO_CHANGE = ("run", "track", "rounds", "data.dir", "data.verify")
+# Sections and keys that a resumed run may set anew. How the data came here does not count: their checksum does.
+FREE_TO_CHANGE = ("run", "track", "rounds", "data.dir", "data.verify", "data.download")
 
 
 def read_facts(described: Path) -> dict[str, Any]:

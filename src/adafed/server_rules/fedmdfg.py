@@ -70,10 +70,11 @@ class FedMDFG(Rule):
         terms = np.abs(combinations) @ lengths
         combinations = combinations[lengths_of_rows > CANCELLED * terms]  # others point nowhere, and veto nothing
         inner = combinations @ gram @ combinations.T
-        found = simplex_point(inner, np.ones(len(inner))) @ combinations
+        weights = simplex_point(inner, np.ones(len(inner)))
+        found, added = weights @ combinations, float(weights @ np.abs(combinations) @ lengths)
         notes = {"angle": angle, "fair": angle > self.theta}
         length, mean = _length(gram, found), scaled.mean(axis=0)
-        if length <= CANCELLED * float(np.abs(found) @ lengths):  # Pareto-stationary: only rounding is left
+        if length <= CANCELLED * added:  # Pareto-stationary: only rounding is left
             return Answer(np.zeros(len(gram)), notes=notes | {"cancelled": True})
         return Answer(found * (_length(gram, mean) / length), notes=notes)
 

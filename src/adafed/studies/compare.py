@@ -97,8 +97,9 @@ def run_all(runs: Sequence[Run], watch: Watch, *, jobs: int = 1) -> None:
             with Lifeline() as lifeline:  # a child that is started and not noted yet ends with it too
                 _in_processes(waiting, running, watch, jobs, lifeline)
         finally:
-            for _, process in running:
+            for run, process in running:
                 process.wait()
+                _forget_files(run)
 
 
 @contextmanager
@@ -130,9 +131,11 @@ def _in_processes(
             watch(run, last_round(run), None)
             if process.poll() is not None:
                 running.remove((run, process))
+                told = _log(run).read_text(errors="replace").strip().removeprefix("adafed: ")
+                _forget_files(run)
                 if process.returncode:
-                    told = _log(run).read_text().strip().removeprefix("adafed: ")
                     raise AdafedError(f"{run.method}, seed {run.config.seed}: {told or 'the run failed'}")
+                finished(run)  # another command may have begun another experiment there meanwhile
 
 
 def finished(run: Run) -> bool:
@@ -159,8 +162,14 @@ def _final_round(run: Run) -> int:
         return 0
 
 
+def begun(run: Run) -> bool:
+    """Whether there is something to read. A run that was killed at its very start has rows, none, and nothing that says
+    of what."""
+    return all((run.directory / name).exists() for name in ("rounds.sqlite", "config.toml"))
+
+
 def last_round(run: Run) -> int:
-    if not (run.directory / "rounds.sqlite").exists() or not (run.directory / "config.toml").exists():
+    if not begun(run):
         return 0
     try:
         store = Store(run.directory / "rounds.sqlite", read_only=True)
@@ -177,7 +186,7 @@ def _started(run: Run, lifeline: Lifeline, jobs: int) -> subprocess.Popen[bytes]
     # A step of the server is elementwise, so threads change no bit of it; but where every core has a run, a second
     # thread of one waits for a core that another has, and the first spins until it gets it.
     threads = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // jobs))}
-    config = run.directory.parent / f".{run.directory.name}.toml"
+    config = _given(run)
     with full_disk_in_a_sentence(config):
         run.directory.parent.mkdir(parents=True, exist_ok=True)
         config.write_text(run.config.changed(run={"workers": 0}).to_toml())
@@ -194,8 +203,18 @@ def _started(run: Run, lifeline: Lifeline, jobs: int) -> subprocess.Popen[bytes]
         )
 
 
+def _given(run: Run) -> Path:
+    """The configuration for a process of its own. Another command's for the same place has another name."""
+    return run.directory.parent / f".{run.directory.name}.{os.getpid()}.toml"
+
+
 def _log(run: Run) -> Path:
-    return run.directory.parent / f".{run.directory.name}.log"
+    return _given(run).with_suffix(".log")
+
+
+def _forget_files(run: Run) -> None:
+    for file in (_given(run), _log(run)):
+        file.unlink(missing_ok=True)
 
 
 def comparison(

@@ -156,6 +156,9 @@ def keep(new: Kept, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
     with alone(path.with_name(f".{path.name}.lock")):
         old = kept_for(path, new.title, new.told)
+        if old is not None:
+            for run in new.runs:  # another command may have kept others since these were begun
+                _require_one(old, run.method, run.rounds, run.settings.get("experiment"), path)
         save(new if old is None else joined(old, new), path)
 
 
@@ -177,21 +180,24 @@ def kept_for(path: Path, title: str, told: Mapping[str, Any]) -> Kept | None:
 def experiment_of(config: Config) -> str:
     """Of all that a method's runs share, in a few letters; how long it is and where it runs does not count."""
     content = {key: value for key, value in config.completed().to_dict().items() if key not in NOT_OF_THE_METHOD}
+    content["data"] = {key: value for key, value in content["data"].items() if key not in ("dir", "download")}
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:12]
 
 
 def require_alike(old: Kept, runs: Sequence[Run], path: Path) -> None:
     """A method has one experiment and one number of rounds in a file: tables average over its seeds."""
-    there = old.methods()
     for run in runs:
-        for kept in there.get(run.method, {}).values():
-            if kept.rounds != run.config.rounds:
-                raise AdafedError(
-                    f"{path} keeps {kept.rounds} rounds of {run.method}, and these are {run.config.rounds}; choose "
-                    "another file"
-                )
-            if kept.settings.get("experiment", experiment_of(run.config)) != experiment_of(run.config):
-                raise AdafedError(f"{path} keeps {run.method} with other settings than these; choose another file")
+        _require_one(old, run.method, run.config.rounds, experiment_of(run.config), path)
+
+
+def _require_one(old: Kept, method: str, rounds: int, experiment: str | None, path: Path) -> None:
+    for kept in old.methods().get(method, {}).values():
+        if kept.rounds != rounds:
+            raise AdafedError(
+                f"{path} keeps {kept.rounds} rounds of {method}, and these are {rounds}; choose another file"
+            )
+        if experiment is not None and kept.settings.get("experiment", experiment) != experiment:
+            raise AdafedError(f"{path} keeps {method} with other settings than these; choose another file")
 
 
 def joined(old: Kept, new: Kept) -> Kept:

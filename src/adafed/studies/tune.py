@@ -131,7 +131,7 @@ def space(
     server: dict[str, Any] = {"server.rate": list(rates)}
     server |= {"server.optimizer.momentum": list(momenta)} if momenta else {}
     server |= {"memory.rounds": list(memories)} if memories else {}
-    return named | server
+    return {key: list(dict.fromkeys(values)) for key, values in (named | server).items()}  # a value twice is one folder
 
 
 def server_grid(config: Config) -> tuple[tuple[float, ...], tuple[Value, ...]]:

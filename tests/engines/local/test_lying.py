@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 
 from adafed import AdafedError, config_from, simulate
@@ -137,3 +138,11 @@ def test_lies_of_ones_own_that_do_wrong_are_told(tmp_path: Path, monkeypatch: py
         AdafedError, match=r"attack.use names 'own_lies:InData' with in_data, which is of flipped labels"
     ):
         list(simulate(attacked(["own_lies:InData"])))
+
+
+@pytest.mark.slow
+def test_a_liar_who_is_nobody_leaves_no_process_and_no_lock(tmp_path: Path) -> None:
+    for _ in range(2):
+        with pytest.raises(AdafedError, match=r"attack\.clients"):
+            parameters(attacked(["nan"], attack={"use": ["nan"], "clients": ["nobody"]}, run={"workers": 1}), tmp_path)
+    assert not psutil.Process().children()

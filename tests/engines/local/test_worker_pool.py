@@ -12,6 +12,7 @@ import pytest
 from adafed import AdafedError
 from adafed.config.configuration import Config, config_from
 from adafed.config.merging import merged
+from adafed.engines.local.process import WorkerProcess
 from adafed.engines.local.simulate import Simulation, simulate
 from adafed.engines.local.worker_pool import AHEAD_BYTES
 
@@ -101,3 +102,31 @@ def test_messages_larger_than_a_sockets_buffer_do_not_stop_both_ends() -> None:
     with Simulation(config) as simulation:
         (record,) = simulation.rounds()
     assert len(record.participants) == clients
+
+
+SLOW = """
+import time
+
+def make():
+    open("at work", "w").close()
+    time.sleep(60)
+"""
+
+
+@pytest.mark.slow
+def test_a_worker_ends_with_the_main_process_in_the_middle_of_its_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it would still write would lie in the directory of the next run."""
+    (tmp_path / "slow_for_tests.py").write_text(SLOW)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    config = experiment(data={"name": "function", "function": "slow_for_tests:make"})
+    worker = WorkerProcess({"config": config.to_dict()}, (), 60.0)
+    try:
+        while not (tmp_path / "at work").exists():
+            assert not worker.ended(0.05)
+        worker.close()  # as the system does when the main process is killed
+        assert worker.ended(20.0)
+    finally:
+        worker.kill()

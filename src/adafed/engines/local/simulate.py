@@ -72,6 +72,7 @@ class Simulation:
         sampler = Sampler(config.cohort, ids, sizes, config.derived_seeds().sampling)
         self.directory = RunDirectory.opened(directory, config, self.federation, grouped=self.station.group)
         try:
+            liars = liars_of(config, ids) if config.parts.lies else frozenset()
             half = ServerHalf.of(config, ids, self.directory.rows, self.station.model.length)
             first = half.first_state(self.station.initial, self.station.model.length)
             state = self.directory.restored(lambda state: half.unfit(state, first)) or first
@@ -83,7 +84,7 @@ class Simulation:
             raise
         engine: Engine = self.engine
         if config.parts.lies:
-            engine = LyingEngine(engine, config.parts.lies, liars_of(config, ids), config.derived_seeds().sampling)
+            engine = LyingEngine(engine, config.parts.lies, liars, config.derived_seeds().sampling)
         self.loop = Loop(config, half, sampler, state, engine, self.directory)
 
     @property

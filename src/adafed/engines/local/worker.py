@@ -7,11 +7,13 @@ is not imported again, as multiprocessing would do.
 from __future__ import annotations
 
 import os
+import select
 import signal
 import sys
 import traceback
 from contextlib import suppress
 from multiprocessing.connection import Connection
+from threading import Thread
 from typing import Any
 
 import torch
@@ -60,8 +62,18 @@ def _answer(station: Station, message: dict[str, Any], received: torch.Tensor, u
         return {"number": message["number"], "crash": traceback.format_exc()}
 
 
+def _end_with(descriptor: int) -> None:
+    """A main process that was killed has given its run's lock back: what a unit would go on to write would lie in the
+    next run's directory."""
+    poll = select.poll()
+    poll.register(descriptor, 0)  # which is told of a hang-up all the same, and of nothing else
+    poll.poll()
+    os._exit(0)
+
+
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the main process's to handle
+    Thread(target=_end_with, args=(int(sys.argv[1]),), name="adafed-end-with-main", daemon=True).start()
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the main process is gone: nothing left to do
         serve(Connection(int(sys.argv[1])))
 

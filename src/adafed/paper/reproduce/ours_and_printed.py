@@ -16,7 +16,7 @@ from adafed.engines.station import open_from
 from adafed.metrics import CLIENT, metric
 from adafed.report.tables import Cell, Row, Table, cells, column
 from adafed.runs.summary import RunSummary, summarise
-from adafed.studies.compare import Run
+from adafed.studies.compare import Run, begun
 
 CLEARLY = 1.1  # what a mean accuracy must be, in units of the commonest class's, to be called above it
 WARNINGS = {
@@ -30,7 +30,7 @@ def side_by_side(study: Study, printed: paper.PrintedTable | None, runs: Sequenc
     """Each method's row and below it the row the paper prints, doubtful numbers marked and explained."""
     found: dict[str, list[RunSummary]] = {run.method: [] for run in runs}
     for run in runs:
-        if (run.directory / "rounds.sqlite").exists():
+        if begun(run):
             found[run.method].append(summarise(run.directory, columns=study.columns))
     columns = study.columns
     rows: list[Row] = []

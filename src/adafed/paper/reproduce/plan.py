@@ -16,7 +16,7 @@ from adafed.paper.reproduce.targets import chosen, here, source_study, target
 from adafed.report.figures import Figure, Panel, Source, figure
 from adafed.report.tables import Table
 from adafed.server_rules import RULES
-from adafed.studies.compare import Run, planned
+from adafed.studies.compare import Run, begun, planned
 
 # How the grids of the paper are called here.
 KEYS = {"lambda": "ditto.lambda", "eta_t": "rule.step"}
@@ -145,7 +145,7 @@ def _panels(drawing: Figure, parts: Sequence[Part]) -> list[Panel]:
     for part in parts:
         directories: dict[str, list[Path]] = {}
         for run in part.runs:
-            if (run.directory / "rounds.sqlite").exists():
+            if begun(run):
                 directories.setdefault(run.method, []).append(run.directory)
         title = next(title for name, title in titles.items() if part.study.name.startswith(name))
         found.append(Panel(title, directories))
