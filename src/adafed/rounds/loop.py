@@ -215,8 +215,12 @@ class Loop:
             return
         there = self.keeper.evaluated(t)
         wanted = [one for one in self._evaluations(t) if (one.part, one.personal) not in there]
-        if wanted:
-            self.keeper.add_evaluations(t, self._named(wanted, self.engine.measure(wanted, self.state)))
+        if not wanted:
+            return
+        found = self.engine.measure(wanted, self.state)
+        if missing := self._not_measured(wanted, found):
+            log.warning("round %d: evaluated without %s", t, ", ".join(missing))
+        self.keeper.add_evaluations(t, self._named(wanted, found))
 
     def _not_measured(self, wanted: Sequence[Wanted], found: Sequence[Sequence[Scores]]) -> list[str]:
         """Who is not in an evaluation that should be of everybody; its numbers are then of other clients."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import psutil
 import pytest
 import torch
 from deployment import wait_for
+from flwr.app import Message, RecordDict
 from pretend import PretendGrid
 
 from adafed import AdafedError, Config, config_from, simulate
@@ -186,6 +188,43 @@ def test_a_run_in_pieces_is_the_simulators_run(changes: dict[str, Any], folder: 
         assert one.loss == pytest.approx(other.loss, rel=1e-5)
 
 
+@pytest.mark.parametrize("at_end", ["undrawn", "everyone", "nobody"])
+def test_a_prolonged_run_has_the_simulators_evaluations(at_end: str, tmp_path: Path) -> None:
+    """Of what was its last round too, where own models are others than in the midst of a run."""
+    config = experiment(cohort={"fraction": 0.5}, ditto={"at_end": at_end}, evaluation={"every": 1})
+    for rounds in (2, 4):
+        simulated(config.changed(rounds=rounds), tmp_path / "here")
+        on_flower(config.changed(rounds=rounds), tmp_path / "there", 3, kept="client-dir")
+    here, there = (evaluations(tmp_path / name) for name in ("here", "there"))
+    assert sorted(here) == [
+        (t, part, own) for t in (1, 2, 3, 4) for part in ("test", "validation") for own in (False, True)
+    ]
+    assert here == there
+
+
+def test_a_run_that_is_declared_over_has_the_simulators_evaluations(tmp_path: Path) -> None:
+    """It was stopped after a round that was not its last, and now is."""
+
+    class Stopped(Exception):
+        pass
+
+    def stop(record: RoundRecord) -> None:
+        if record.round == 2:
+            raise Stopped
+
+    config = experiment(cohort={"fraction": 0.5}, ditto={}, rounds=4, evaluation={"every": 4})
+    for record in simulate(config, directory=tmp_path / "here"):
+        if record.round == 2:
+            break
+    with pytest.raises(Stopped):
+        on_flower(config, tmp_path / "there", 3, kept="client-dir", watch=stop)
+    simulated(config.changed(rounds=2), tmp_path / "here")
+    on_flower(config.changed(rounds=2), tmp_path / "there", 3, kept="client-dir")
+    here, there = (evaluations(tmp_path / name) for name in ("here", "there"))
+    assert sorted(here) == [(2, part, own) for part in ("test", "validation") for own in (False, True)]
+    assert here == there
+
+
 @pytest.mark.parametrize(("every", "evaluated"), [(None, [2, 4]), (0, [4]), (-1, []), (3, [3, 4])])
 def test_an_app_has_the_last_word_on_evaluations(every: int | None, evaluated: list[int], tmp_path: Path) -> None:
     """And a run may be prolonged, which makes it the longer run, or evaluated at other rounds: neither changes a bit of
@@ -239,6 +278,15 @@ def records(directory: Path) -> list[RoundRecord]:
         store.close()
 
 
+def evaluations(directory: Path) -> dict[tuple[int, str, bool], list[tuple[str, int, float | None]]]:
+    """By round, part, and whether with own models: each client's samples and accuracy."""
+    return {
+        (record.round, one.part, one.personal): [(name, score.samples, score.accuracy) for name, score in one.scores]
+        for record in records(directory)
+        for one in record.evaluations
+    }
+
+
 @pytest.mark.parametrize("changes", [{"ditto": {"lambda": 0.5}}, {"client": {"rules": ["scaffold"]}}])
 def test_what_a_client_kept_and_lost_starts_anew_and_is_named(
     changes: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -249,6 +297,58 @@ def test_what_a_client_kept_and_lost_starts_anew_and_is_named(
     on_flower(config, tmp_path)
     for client in range(6):
         assert f"round 2: client {client} had lost what it kept" in caplog.text
+
+
+class Forgetful(PretendGrid):
+    """Whose nodes begin anew before an evaluation, some or all of them: the state of their `Context` is gone."""
+
+    lose: tuple[int, ...] = ()
+    at = 0
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
+        there = list(messages)
+        if there and there[0].metadata.message_type == "evaluate" and there[0].metadata.group_id == str(self.at):
+            for node, part in self.parts.items():
+                if part in self.lose:
+                    self.contexts[node].state = RecordDict()
+        return super().send_and_receive(there, timeout=timeout)
+
+
+@pytest.mark.parametrize("at", [2, 3])
+@pytest.mark.parametrize("at_end", ["undrawn", "everyone", "nobody"])
+def test_an_own_model_that_was_lost_is_not_evaluated_as_another(
+    at_end: str, at: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever was never drawn has lost nothing, and has what the simulator has for it."""
+    config = experiment(
+        cohort={"count": 1, "fraction": None}, ditto={"at_end": at_end}, rounds=3, evaluation={"every": 1}
+    )
+    simulated(config, tmp_path / "here")
+    grid = Forgetful(experiment_client(config), 6)
+    drawn = [{one.client for one in record.participants} for record in records(tmp_path / "here")]
+    (lost,) = drawn[at - 1]
+    never = set(map(str, range(6))) - set.union(*drawn)
+    assert never
+    grid.at, grid.lose = at, (int(lost), *map(int, never))
+    run_experiment(grid, config, tmp_path / "there")
+    here, there = (evaluations(tmp_path / name) for name in ("here", "there"))
+    for (t, part, own), scores in here.items():
+        without = own and (t == at or (t > at and lost not in drawn[t - 1]))
+        assert there[t, part, own] == [score for score in scores if not (without and score[0] == lost)]
+    assert list(records(tmp_path / "there")[at - 1].notes["not_evaluated"]) == [lost]
+    assert f"round {at}: client {lost} had lost what it kept: its own model is not evaluated" in caplog.text
+    for client in never:
+        assert f"client {client} had lost" not in caplog.text
+
+
+def test_a_node_with_a_folder_has_lost_no_own_model(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    config = experiment(ditto={}, evaluation={"every": 1})
+    simulated(config, tmp_path / "here")
+    grid = Forgetful(experiment_client(config, **{"client-dir": str(tmp_path / "nodes")}), 6)
+    grid.at, grid.lose = 2, tuple(range(6))
+    run_experiment(grid, config, tmp_path / "there")
+    assert evaluations(tmp_path / "here") == evaluations(tmp_path / "there")
+    assert "had lost" not in caplog.text
 
 
 def test_a_personal_model_stays_in_the_state_of_its_node(tmp_path: Path) -> None:

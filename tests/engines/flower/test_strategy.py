@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +22,7 @@ import adafed
 from adafed import AdafedError, aggregate_states
 from adafed.algebra.gram import NOT_FINITE
 from adafed.config.sections import CohortSection
+from adafed.engines.flower.checkpoint import StateKeeper
 from adafed.flower import FairStrategy, NodeData, fair_client
 from adafed.rounds.cohort import Sampler
 
@@ -576,6 +579,102 @@ def test_a_server_that_dies_in_a_round_repeats_that_round_only(tmp_path: Path) -
     result = FairStrategy("adafed", checkpoint=tmp_path).start(resumed, first(), num_rounds=4)
     assert {m.content["config"]["server-round"] for m in resumed.sent} == {3, 4}
     assert same(result.arrays, run(FairStrategy("adafed"), rounds=4)[0].arrays)
+
+
+IN_USE = "is in use by another server; wait for it to end or choose another folder"
+
+
+def test_a_second_server_does_not_have_the_folder_of_one_that_trains(tmp_path: Path) -> None:
+    """Nor does it take what the first is about to rename into place."""
+    half_written, refused = tmp_path / ".round-00000009.safetensors.1.partial", []
+
+    def second(client: int, reply: Message) -> Message:
+        half_written.touch()
+        with pytest.raises(AdafedError) as found:
+            run(FairStrategy("fedavg", checkpoint=tmp_path, memory="all"))
+        refused.append(str(found.value))
+        return reply
+
+    result, _ = run(FairStrategy("adafed", checkpoint=tmp_path, memory="all"), rounds=3, spoil=second)
+    assert set(refused) == {f"{tmp_path} {IN_USE}"}
+    assert half_written.exists()
+    assert same(result.arrays, run(FairStrategy("adafed", memory="all"), rounds=3)[0].arrays)
+
+
+def test_a_folder_is_free_again_when_training_has_ended_or_failed(tmp_path: Path) -> None:
+    """Whoever still holds the strategy: it goes on from there, too, from what others have made of it."""
+
+    def fails(client: int, reply: Message) -> Message:
+        raise KeyboardInterrupt
+
+    def strategy() -> FairStrategy:
+        return FairStrategy("adafed", checkpoint=tmp_path, memory="all", fraction_train=0.5)
+
+    both = strategy(), strategy()
+    for rounds in range(1, 7):
+        with pytest.raises(KeyboardInterrupt):
+            run(both[0], rounds=rounds, spoil=fails)
+        result, _ = run(both[rounds % 2], rounds=rounds)
+    whole, _ = run(FairStrategy("adafed", memory="all", fraction_train=0.5), rounds=6)
+    assert same(result.arrays, whole.arrays)
+
+
+def test_in_another_loop_a_strategy_has_its_folder_until_it_is_gone(tmp_path: Path) -> None:
+    strategy = FairStrategy("adafed", checkpoint=tmp_path)
+    Strategy.start(strategy, PretendGrid(APP, NODES), first(), num_rounds=1)
+    with pytest.raises(AdafedError, match=IN_USE):
+        run(FairStrategy("adafed", checkpoint=tmp_path))
+    strategy.itself = strategy  # type: ignore[attr-defined]  # gone with the garbage only
+    del strategy
+    run(FairStrategy("adafed", checkpoint=tmp_path))
+
+
+HOLDER = """
+import sys, time
+from adafed.engines.flower.checkpoint import StateKeeper
+keeper = StateKeeper(sys.argv[1])
+keeper.restored()
+print("held", flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_killed_server_leaves_neither_its_lock_nor_half_a_file(tmp_path: Path) -> None:
+    mine, others = tmp_path / ".round-00000003.safetensors.99999.partial", tmp_path / ".somebody.else"
+    with subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE) as server:
+        try:
+            assert server.stdout is not None
+            assert server.stdout.readline() == b"held\n"
+            mine.touch()
+            others.touch()
+            with pytest.raises(AdafedError, match=IN_USE):
+                run(FairStrategy("adafed", checkpoint=tmp_path))
+        finally:
+            server.kill()
+    run(FairStrategy("adafed", checkpoint=tmp_path))
+    assert not mine.exists()
+    assert others.exists()
+
+
+def test_what_a_forked_process_inherits_does_not_hold_the_folder(tmp_path: Path) -> None:
+    """A loader's worker may live longer than the training that it was made in."""
+    keeper = StateKeeper(tmp_path)
+    keeper.restored()
+    with subprocess.Popen(["sleep", "600"], pass_fds=_descriptors(tmp_path / "lock")) as worker:
+        try:
+            with pytest.raises(AdafedError, match=IN_USE):
+                StateKeeper(tmp_path).restored()
+            keeper.release()
+            StateKeeper(tmp_path).restored()
+        finally:
+            worker.kill()
+
+
+def _descriptors(file: Path) -> list[int]:
+    """Of this process, for a file."""
+    there = [int(one.name) for one in Path("/proc/self/fd").iterdir() if one.exists() and one.samefile(file)]
+    assert there
+    return there
 
 
 def test_a_torn_checkpoint_falls_back_to_the_one_before(tmp_path: Path) -> None:

@@ -118,6 +118,9 @@ class FlowerEngine:
         messages = self.conversation.messages(MessageType.EVALUATE, records, configs, state.round)
         replies = self.grid.send_and_receive(messages, timeout=self.conversation.timeout)
         heard = self.conversation.measured(replies, self.ids.__getitem__, known_alone=True)
+        for client in sorted(client for client, numbers in heard.items() if numbers.get(RESTARTED)):
+            name = self.ids[client]
+            log.warning("round %d: client %s had lost what it kept: its own model is not evaluated", state.round, name)
         return [[_scores(one, heard, self.ids, numbered(k)) for one in wanted] for k in range(len(states))]
 
     def ask(

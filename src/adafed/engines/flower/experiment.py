@@ -126,6 +126,7 @@ def run_experiment(
             log.info("going on after round %d", state.round)
         engine = FlowerEngine(grid, station, half, nodes or len(ids), timeout)
         loop = Loop(config, half, sampler, state, engine, kept, evaluate_every)
+        loop.measure_again()
         for record in loop.rounds():
             _tell(record, config.rounds)
             if watch is not None:

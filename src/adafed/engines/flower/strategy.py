@@ -71,7 +71,8 @@ class FairStrategy(Strategy):
         memory: The number of rounds, or "all", for which the rule is shown the last updates of clients that were not
             asked; "auto": under AdaFed all, as long as that stays true, and nobody under other rules. A `Remember` says
             more.
-        checkpoint: A folder; the server's state is saved there after every round, and `start` goes on from it.
+        checkpoint: A folder; the server's state is saved there after every round, and `start` goes on from it. One
+            server has it at a time.
         guards: What bounds clients that lie (`adafed list guards`): "default", or a list; () for none. Without a word
             there is a wide bound against accidents alone.
         server_step: "rate", or "safe": a step is as long as leaves no client of the round worse off, and `server_lr` is
@@ -150,33 +151,37 @@ class FairStrategy(Strategy):
         evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
     ) -> Result:
         """As Flower's own, but it goes on after the last saved round and evaluates clients once, after the last."""
-        self.conversation.timeout = timeout
-        self.begin(initial_arrays)
-        assert self.state is not None
-        assert self.arrays is not None
-        self.summary()
-        result = Result()
-        result.arrays = self.arrays.record(self.state.parameters)
-        if self.state.round:
-            log.info("going on after round %d", self.state.round)
-        elif evaluate_fn is not None:
-            _note(result.evaluate_metrics_serverapp, 0, evaluate_fn(0, initial_arrays))
-        for t in range(self.state.round + 1, num_rounds + 1):
-            log.info("[ROUND %d/%d]", t, num_rounds)
-            messages = self.configure_train(t, result.arrays, train_config or ConfigRecord(), grid)
-            arrays, metrics = self.aggregate_train(t, grid.send_and_receive(messages, timeout=timeout))
-            result.arrays = result.arrays if arrays is None else arrays
-            _note(result.train_metrics_clientapp, t, metrics)
-            if t == num_rounds or (self.evaluate_every and t % self.evaluate_every == 0):
-                messages = self.configure_evaluate(t, result.arrays, evaluate_config or ConfigRecord(), grid)
-                replies = grid.send_and_receive(messages, timeout=timeout)
-                _note(result.evaluate_metrics_clientapp, t, self.aggregate_evaluate(t, replies))
-            if evaluate_fn is not None:
-                _note(result.evaluate_metrics_serverapp, t, evaluate_fn(t, result.arrays))
-            if self.keeper is not None:
-                assert self.record is not None
-                self.keeper.save(self.record, self.state)
-        return result
+        try:
+            self.conversation.timeout = timeout
+            self.begin(initial_arrays)
+            assert self.state is not None
+            assert self.arrays is not None
+            self.summary()
+            result = Result()
+            result.arrays = self.arrays.record(self.state.parameters)
+            if self.state.round:
+                log.info("going on after round %d", self.state.round)
+            elif evaluate_fn is not None:
+                _note(result.evaluate_metrics_serverapp, 0, evaluate_fn(0, initial_arrays))
+            for t in range(self.state.round + 1, num_rounds + 1):
+                log.info("[ROUND %d/%d]", t, num_rounds)
+                messages = self.configure_train(t, result.arrays, train_config or ConfigRecord(), grid)
+                arrays, metrics = self.aggregate_train(t, grid.send_and_receive(messages, timeout=timeout))
+                result.arrays = result.arrays if arrays is None else arrays
+                _note(result.train_metrics_clientapp, t, metrics)
+                if t == num_rounds or (self.evaluate_every and t % self.evaluate_every == 0):
+                    messages = self.configure_evaluate(t, result.arrays, evaluate_config or ConfigRecord(), grid)
+                    replies = grid.send_and_receive(messages, timeout=timeout)
+                    _note(result.evaluate_metrics_clientapp, t, self.aggregate_evaluate(t, replies))
+                if evaluate_fn is not None:
+                    _note(result.evaluate_metrics_serverapp, t, evaluate_fn(t, result.arrays))
+                if self.keeper is not None:
+                    assert self.record is not None
+                    self.keeper.save(self.record, self.state)
+            return result
+        finally:
+            if isinstance(self.keeper, StateKeeper):
+                self.keeper.release()  # here, for whoever holds on to the strategy or to what it raised
 
     def begin(self, initial: ArrayRecord) -> None:
         """Take the first model, or the one that was saved."""

@@ -54,7 +54,11 @@ def trained(station: Station, message: Message, context: Context, folder: str | 
 
 
 def evaluated(station: Station, message: Message, context: Context, folder: str | None) -> dict[str, Any]:
-    """Every model and part that the server wants of each client. Of several models to try, the same of each."""
+    """Every model and part that the server wants of each client. Of several models to try, the same of each.
+
+    A client that lost what it kept says so in place of its own model's numbers: the first model of all, or one made
+    anew from the final one, would pass for the one it had. A client that was never drawn has lost nothing.
+    """
     orders, arrays = _config(message), layout(station)
     tried = [arrays.flat(record) for record in models(message.content.array_records)]
     lasts = dict(zip(orders["clients"], orders["kept"], strict=True))
@@ -65,6 +69,9 @@ def evaluated(station: Station, message: Message, context: Context, folder: str 
             with KeptOnNode(context, client, int(lasts[client]), folder) as on_node:
                 last = wanted.get("last", False)
                 kept = (on_node.own(last, client in made),) if wanted["personal"] else ()
+                if on_node.restarted:
+                    numbers[client][RESTARTED] = 1
+                    continue
                 last = last and client not in made
                 made |= {client} if last else set()
                 unit = MeasureUnit((client,), wanted["part"], wanted["personal"], kept, (own,), last)
