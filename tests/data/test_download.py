@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import io
+import tarfile
 import threading
+import zipfile
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from adafed.data import download
 from adafed.data.download import Remote, fetch, unpack
 from adafed.errors import AdafedError
 
@@ -91,6 +97,28 @@ def test_complete_part_needs_no_request(publisher: Publisher, tmp_path: Path) ->
     assert publisher.ranges == []
 
 
+def test_a_download_beside_another_waits_for_its_file(
+    publisher: Publisher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two appended to one part, and the one that was done first gave it its real name while the other wrote on."""
+    found: list[bytes] = []
+    other = threading.Thread(target=lambda: found.append(fetch(remote(publisher), tmp_path, show=False).read_bytes()))
+    one_fetches = download._continue
+
+    def beside(*given: Any) -> None:
+        if other.ident is None:
+            other.start()
+            other.join(0.2)  # long enough to fetch the file, if it did not wait
+        one_fetches(*given)
+
+    monkeypatch.setattr(download, "_continue", beside)
+    assert fetch(remote(publisher), tmp_path, show=False).read_bytes() == BODY
+    other.join()
+    assert found == [BODY]
+    assert publisher.ranges == [None]
+    assert [file.name for file in tmp_path.iterdir()] == ["set.bin"]
+
+
 def test_server_without_ranges_sends_all_again(publisher: Publisher, tmp_path: Path) -> None:
     publisher.honours_ranges = False
     (tmp_path / "set.bin.part").write_bytes(b"x" * 1000)
@@ -153,3 +181,62 @@ def test_broken_archive_is_one_sentence_and_leaves_nothing(tmp_path: Path, name:
     with pytest.raises(AdafedError, match="cannot be unpacked"):
         unpack(tmp_path / name, "folder")
     assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def archive(path: Path) -> Path:
+    if path.suffix == ".zip":
+        with zipfile.ZipFile(path, "w") as zipped:
+            zipped.writestr("set/a", b"whole")
+    else:
+        with tarfile.open(path, "w:gz") as tar:
+            member = tarfile.TarInfo("set/a")
+            member.size = 5
+            tar.addfile(member, io.BytesIO(b"whole"))
+    return path
+
+
+@pytest.mark.parametrize(("name", "library"), [("set.tar.gz", tarfile.TarFile), ("set.zip", zipfile.ZipFile)])
+def test_a_full_disk_is_told_and_the_archive_not_blamed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, library: type
+) -> None:
+    def full(self: object, path: Path, **_: object) -> None:
+        (path / "set").mkdir(parents=True)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(library, "extractall", full)
+    with pytest.raises(AdafedError, match="the disk is full") as told:
+        unpack(archive(tmp_path / name), "set")
+    assert "delete" not in str(told.value)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize("name", ["set.tar.gz", "set.zip"])
+def test_what_killed_processes_unpacked_is_removed(tmp_path: Path, name: str) -> None:
+    for folder in (".set.unpacking-1", ".set.unpacking-4194305", ".other.unpacking-1"):
+        (tmp_path / folder / "set").mkdir(parents=True)
+    assert (unpack(archive(tmp_path / name), "set") / "a").read_bytes() == b"whole"
+    assert {path.name for path in tmp_path.iterdir()} == {name, "set", ".other.unpacking-1"}
+
+
+def test_a_process_that_unpacks_beside_another_waits_for_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[Path] = []
+    times: list[int] = []
+    packed = archive(tmp_path / "set.tar.gz")
+    other = threading.Thread(target=lambda: found.append(unpack(packed, "set")))
+    one_unpacks = tarfile.TarFile.extractall
+
+    def beside(*given: Any, **options: Any) -> None:
+        times.append(1)
+        if other.ident is None:
+            other.start()
+            other.join(0.2)
+        one_unpacks(*given, **options)
+
+    monkeypatch.setattr(tarfile.TarFile, "extractall", beside)
+    assert unpack(packed, "set") == tmp_path / "set"
+    other.join()
+    assert found == [tmp_path / "set"]
+    assert len(times) == 1
+    assert {path.name for path in tmp_path.iterdir()} == {"set.tar.gz", "set"}

@@ -137,6 +137,51 @@ def test_what_a_killed_load_left_is_ignored_and_later_removed(toy: Toy) -> None:
     assert not scratch.exists()
 
 
+def test_what_goes_while_it_is_swept_is_no_error(toy: Toy) -> None:
+    """Another data set's load ends between the listing and the look at what was listed."""
+    (toy.root / ".cache").mkdir()
+    (toy.root / ".cache" / ".writing-gone").symlink_to("nowhere")  # listed, and not there
+    assert len(toy.load()) == 12
+
+
+@pytest.mark.parametrize("mask", [0o022, 0o002, 0o077])
+def test_an_entry_is_for_whom_the_umask_lets_read(toy: Toy, mask: int) -> None:
+    before = os.umask(mask)
+    try:
+        toy.load()
+    finally:
+        os.umask(before)
+    made = list((toy.root / ".cache").rglob("*"))
+    assert {path.name for path in made} >= {"toy.sources.json", "inputs.npy", "meta.json"}
+    for path in made:
+        assert path.stat().st_mode & 0o777 == (0o777 if path.is_dir() else 0o666) & ~mask
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+def test_a_whole_entry_needs_no_place_to_write(toy: Toy, monkeypatch: pytest.MonkeyPatch, fresh: bool) -> None:
+    """Data on a read-only disk for a user who has no home: with hashes that are remembered and with none."""
+    toy.load()
+    if fresh:
+        (toy.root / ".cache" / "toy.sources.json").unlink()
+    there = set((toy.root / ".cache").rglob("*"))
+
+    def refused(*_: object, **__: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(store.tempfile, "TemporaryFile", refused)
+    assert len(toy.load()) == 12
+    assert toy.reads == 1
+    assert set((toy.root / ".cache").rglob("*")) == there
+    with pytest.raises(AdafedError, match=r"Neither .* nor .* can be written; give a data_dir that can"):
+        toy.load(size=2)
+
+
+def test_hashes_that_cannot_be_remembered_are_found_again(toy: Toy) -> None:
+    (toy.root / ".cache" / "toy.sources.json").mkdir(parents=True)  # where no file can take its place
+    assert len(toy.load()) == len(toy.load()) == 12
+    assert toy.reads == 1
+
+
 @pytest.mark.parametrize("damaged", [False, True])
 def test_a_load_beside_another_waits_for_its_entry(toy: Toy, damaged: bool) -> None:
     """As `--jobs 2` on a new machine does: two that fill at once removed each other's entry and found none."""

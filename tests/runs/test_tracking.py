@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import threading
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -104,6 +107,119 @@ def test_a_missing_extra_is_told(key: str, monkeypatch: pytest.MonkeyPatch, tmp_
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(AdafedError, match=rf"pip install 'adafed\[{key}\]'"):
         list(simulate(small(**{key: str(tmp_path / "x")})))
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_every_run_has_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, together: bool) -> None:
+    """Those of two studies shared `FedAvg/seed-0`, and which was which could not be told."""
+    opened: list[Path] = []
+    monkeypatch.setattr(module, "TensorBoard", lambda folder, after: opened.append(folder))
+    monkeypatch.chdir(tmp_path)
+    board = Path("runs/board" if together else "elsewhere/deep/board")
+    directories = [Path("runs", *parts, "FedAvg", "seed-0") for parts in (("one",), ("two",), ("one", "two"), ())]
+    for directory in directories:
+        module.tracking(small(tensorboard=str(board)), directory, 0)
+        module.tracking(small(tensorboard=str(tmp_path / board)), tmp_path / "runs" / ".." / directory, 2)
+    first, again = opened[::2], opened[1::2]
+    assert [tmp_path / folder for folder in first] == again  # however the two are written, as when a run goes on
+    assert len(set(first)) == len(directories)
+    assert all(folder.is_relative_to(board) for folder in first)
+    if together:
+        assert first[0] == Path("runs/board/one/FedAvg/seed-0")
+
+
+def test_runs_without_a_directory_are_told_apart_by_the_experiment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[Path] = []
+    monkeypatch.setattr(module, "TensorBoard", lambda folder, after: opened.append(folder))
+    for name in ("one", "two"):
+        module.tracking(config_from(SMALL | {"name": name, "track": {"tensorboard": str(tmp_path)}}), None, 0)
+    assert len(set(opened)) == 2
+
+
+class Pretended:
+    """As MLflow's client is: told of an experiment when it was made, and refusing one twice."""
+
+    inside = 0
+    most = 0
+
+    def __init__(self, tracking_uri: str) -> None:
+        self._count(1)
+        time.sleep(0.05)  # the tables of a new database
+        self._count(-1)
+
+    @classmethod
+    def _count(cls, step: int) -> None:
+        cls.inside += step
+        cls.most = max(cls.most, cls.inside)
+
+    def get_experiment_by_name(self, name: str) -> Any:
+        return SimpleNamespace(experiment_id="1")
+
+    def create_run(self, experiment: str, run_name: str) -> Any:
+        return SimpleNamespace(info=SimpleNamespace(run_id=f"run of {experiment}"))
+
+    def log_param(self, run: str, key: str, value: str) -> None:
+        pass
+
+
+@pytest.fixture
+def pretended(monkeypatch: pytest.MonkeyPatch) -> type[Pretended]:
+    class Own(Pretended):
+        pass
+
+    monkeypatch.setitem(sys.modules, "mlflow.tracking", SimpleNamespace(MlflowClient=Own))  # type: ignore[misc]
+    return Own
+
+
+@pytest.mark.parametrize("address", ["sqlite:///new/mlflow.db", "sqlite:///{}/mlflow.db", "mlruns", "mysql://one/two"])
+def test_one_run_at_a_time_opens_what_has_no_server(
+    pretended: type[Pretended], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    """Two that made the tables of a new database at once left one that no run could open."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(module.tempfile, "tempdir", str(tmp_path))
+    config = small(mlflow=address.format(tmp_path))
+    threads = [threading.Thread(target=module.tracking, args=(config, None, 0)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert pretended.most == 1
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_a_relative_and_a_whole_path_are_one_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with module._one_opens("sqlite:///mlflow.db"):
+        (lock,) = tmp_path.iterdir()
+    with module._one_opens(f"sqlite:///{tmp_path}/mlflow.db?timeout=3"):
+        assert [lock] == list(tmp_path.iterdir())
+    with module._one_opens("http://localhost:1"):
+        assert not list(tmp_path.iterdir())
+
+
+def test_an_experiment_that_another_run_has_just_made_is_taken(
+    pretended: type[Pretended], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was not there when this run looked, and is when it would make it."""
+    made: list[str] = []
+
+    def look(self: Pretended, name: str) -> Any:
+        return SimpleNamespace(experiment_id="the other's") if made else None
+
+    def make(self: Pretended, name: str) -> str:
+        made.append(name)
+        raise ValueError(f"Experiment(name={name}) already exists")
+
+    monkeypatch.setattr(pretended, "get_experiment_by_name", look)
+    monkeypatch.setattr(pretended, "create_experiment", make, raising=False)
+    opened = module.MLflow("http://localhost:1", small(), "one", None)
+    assert opened._run == "run of the other's"
+    monkeypatch.setattr(pretended, "get_experiment_by_name", lambda *_: None)
+    with pytest.raises(AdafedError, match=r"track\.mlflow cannot be opened: .*already exists"):
+        module.tracking(small(mlflow="http://localhost:1"), None, 0)
 
 
 @pytest.mark.filterwarnings("ignore")

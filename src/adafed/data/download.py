@@ -1,11 +1,13 @@
 """Fetching one published file: resumable, shown with a progress bar, refused if its checksum is not the published one.
 
 The bytes gather in `<name>.part`; a run that is cut leaves it there and the next one asks the server for the rest only.
-The file takes its real name once its MD5 is right, so a file under its real name is whole.
+The file takes its real name once its MD5 is right, so a file under its real name is whole. One process at a time
+fetches a file or unpacks it; the others wait and find it there.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import http.client
 import os
@@ -21,6 +23,7 @@ from urllib.parse import urlsplit
 
 from adafed.data.unpacking import ARCHIVE_TIMES, require_in_proportion
 from adafed.errors import AdafedError
+from adafed.files import alone
 from adafed.version import __version__
 
 _BLOCK = 1 << 18
@@ -46,29 +49,35 @@ def fetch(remote: Remote, folder: Path, *, attempts: int = 4, timeout: float = 3
     target = folder / remote.filename
     if target.exists():
         return target
-    part = target.with_name(target.name + ".part")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with _progress(remote, show) as progress:
-            for attempt in range(1, attempts + 1):
-                try:
-                    _continue(remote, part, timeout, progress)
-                    break
-                except (urllib.error.HTTPError, _Refused) as error:
-                    raise AdafedError(f"The server answered {error} to {remote.url}; try again later.") from error
-                except (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError) as error:
-                    if attempt == attempts:
-                        held = part.stat().st_size if part.exists() else 0
-                        reason = str(getattr(error, "reason", error)).rstrip(".") or type(error).__name__
-                        raise AdafedError(
-                            f"The download of {remote.url} stopped at {held:,} of {remote.size:,} bytes ({reason}); "
-                            f"run the same command again and it goes on from there."
-                        ) from error
-        _check(remote, part)
-        os.replace(part, target)
+        with alone(folder / f".{remote.filename}.lock"):  # two would append to one part
+            if not target.exists():  # a process that was waited for may have fetched it
+                _fetch(remote, target, attempts, timeout, show)
     except OSError as error:
         raise AdafedError(f"The download of {remote.url} cannot be written to {folder}: {error.strerror}.") from error
     return target
+
+
+def _fetch(remote: Remote, target: Path, attempts: int, timeout: float, show: bool) -> None:
+    part = target.with_name(target.name + ".part")
+    with _progress(remote, show) as progress:
+        for attempt in range(1, attempts + 1):
+            try:
+                _continue(remote, part, timeout, progress)
+                break
+            except (urllib.error.HTTPError, _Refused) as error:
+                raise AdafedError(f"The server answered {error} to {remote.url}; try again later.") from error
+            except (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError) as error:
+                if attempt == attempts:
+                    held = part.stat().st_size if part.exists() else 0
+                    reason = str(getattr(error, "reason", error)).rstrip(".") or type(error).__name__
+                    raise AdafedError(
+                        f"The download of {remote.url} stopped at {held:,} of {remote.size:,} bytes ({reason}); "
+                        f"run the same command again and it goes on from there."
+                    ) from error
+    _check(remote, part)
+    os.replace(part, target)
 
 
 class _Refused(Exception):
@@ -142,12 +151,21 @@ def _progress(remote: Remote, show: bool) -> Iterator[_Progress]:
 
 def unpack(archive: Path, folder: str) -> Path:
     """The archive's top folder, beside the archive; it appears whole or, if the run is killed, not at all."""
+    target = archive.parent / folder
+    with alone(archive.parent / f".{folder}.lock"):
+        if not target.is_dir():  # a process that was waited for may have unpacked it
+            # Whoever writes one has the lock, so these are of processes that were killed.
+            for left in archive.parent.glob(f".{folder}.unpacking-*"):
+                shutil.rmtree(left, ignore_errors=True)
+            _unpack(archive, target)
+    return target
+
+
+def _unpack(archive: Path, target: Path) -> None:
     import tarfile
     import zipfile
 
-    target = archive.parent / folder
-    scratch = archive.parent / f".{folder}.unpacking-{os.getpid()}"
-    shutil.rmtree(scratch, ignore_errors=True)
+    scratch = target.with_name(f".{target.name}.unpacking-{os.getpid()}")
     try:
         packed = archive.stat().st_size
         if archive.suffix == ".zip":
@@ -166,19 +184,20 @@ def unpack(archive: Path, folder: str) -> Path:
 
             with tarfile.open(archive) as tar:
                 tar.extractall(scratch, filter=counted)
-        inner = scratch / folder
+        inner = scratch / target.name
         # CINIC-10's archive holds its three folders bare; the others hold one folder of the expected name.
         os.replace(inner if inner.is_dir() else scratch, target)
     except AdafedError:
         raise
     except Exception as error:  # the two libraries say many things of a broken archive
-        if target.is_dir():  # another process was faster
-            return target
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise AdafedError(
+                f"the disk is full, so {archive} cannot be unpacked; free some space and run the same command again"
+            ) from None
         reason = str(error).rstrip(".").replace("\n", " ")
         raise AdafedError(f"{archive} cannot be unpacked ({reason}); delete it and fetch it again.") from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    return target
 
 
 def _room(size: int) -> int:

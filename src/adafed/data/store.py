@@ -3,7 +3,8 @@
 A first load hashes the sources, reads them and writes plain .npy files into `<data directory>/.cache/<name>-<key>`,
 where the key covers every source's name, size and SHA-256 as well as the reader's options and version. The folder is
 filled under another name and renamed when whole, so that a killed load leaves nothing that looks like a cache.
-A source whose size and modification time have not changed is not hashed again.
+A source whose size and modification time have not changed is not hashed again. A whole entry is read where
+nothing can be written, and by every user whom the umask of the one who made it lets read.
 """
 
 from __future__ import annotations
@@ -16,15 +17,17 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
+from uuid import uuid4
 
 import numpy as np
 
 from adafed.data.base import Array, Dataset, Normalisation
 from adafed.errors import AdafedError
-from adafed.files import alone, parsed
+from adafed.files import alone, parsed, write_whole
 
 _COLUMNS = ("inputs", "targets", "groups", "is_test")
 _DTYPES = {"targets": np.dtype(np.int64), "groups": np.dtype(np.int64), "is_test": np.dtype(np.bool_)}
@@ -68,8 +71,10 @@ def cached(
     verify: bool = True,
 ) -> Dataset:
     """The data set from its cache or, the first time, from `build`, which appends samples to the draft it is given."""
-    cache = _cache_folder(root)
-    ledger = _Ledger(cache / f"{recipe.name}.sources.json", root)
+    # Beside the data, or in the home directory where the data's own folder is read-only.
+    places = (root / ".cache", Path.home() / ".cache" / "adafed" / ".cache")
+    writable = next((place for place in places if _can_be_written(place)), None)
+    ledger = _Ledger((writable or places[0]) / f"{recipe.name}.sources.json", root)
     try:
         if verify:
             for path, expected in (published or {}).items():
@@ -77,19 +82,28 @@ def cached(
         lines = ledger.describe(sources)
     except OSError as error:
         raise AdafedError(f"{recipe.name}: {error.filename} cannot be read: {error.strerror}.") from error
-    ledger.save()
+    if writable is not None:
+        ledger.save()
     facts = json.dumps([recipe.name, recipe.version, sorted((options or {}).items()), lines], default=str)
-    folder = cache / f"{recipe.name}-{hashlib.sha256(facts.encode()).hexdigest()[:24]}"
-    found = _open(recipe, folder)
-    if found is None:
-        # A damaged entry goes before the whole one takes its name, so two that fill at once would remove each other's.
-        with alone(cache / f"{recipe.name}.lock"):
-            found = _open(recipe, folder)  # a process that was waited for may have made it
-            if found is None:
-                _fill(recipe, folder, build)
-                found = _open(recipe, folder)
+    entry = f"{recipe.name}-{hashlib.sha256(facts.encode()).hexdigest()[:24]}"
+    for place in places:
+        found = _open(recipe, place / entry)
+        if found is None and place == writable:
+            found = _made(recipe, place / entry, build)
+        if found is not None:
+            return found
+    raise AdafedError(f"Neither {places[0]} nor {places[1]} can be written; give a data_dir that can.")
+
+
+def _made(recipe: Recipe, folder: Path, build: Callable[[Draft], None]) -> Dataset:
+    # A damaged entry goes before the whole one takes its name, so two that fill at once would remove each other's.
+    with alone(folder.with_name(f"{recipe.name}.lock")):
+        found = _open(recipe, folder)  # a process that was waited for may have made it
         if found is None:
-            raise AdafedError(f"{folder} was just written and cannot be read back; check the disk.")
+            _fill(recipe, folder, build)
+            found = _open(recipe, folder)
+    if found is None:
+        raise AdafedError(f"{folder} was just written and cannot be read back; check the disk.")
     return found
 
 
@@ -190,9 +204,10 @@ class _Column:
 
 def _fill(recipe: Recipe, folder: Path, build: Callable[[Draft], None]) -> None:
     _sweep(folder.parent)
-    scratch = Path(tempfile.mkdtemp(prefix=".writing-", dir=folder.parent))
+    scratch = folder.with_name(f".writing-{uuid4().hex}")
     draft = Draft(recipe, scratch)
     try:
+        scratch.mkdir()  # with what the umask grants; tempfile's would be closed to all other users
         build(draft)
         draft.finish()
         shutil.rmtree(folder, ignore_errors=True)  # an entry that could not be opened
@@ -207,8 +222,9 @@ def _fill(recipe: Recipe, folder: Path, build: Callable[[Draft], None]) -> None:
 def _sweep(cache: Path) -> None:
     """Remove what killed loads left behind, once nobody can still be writing it."""
     for scratch in cache.glob(".writing-*"):
-        if time.time() - scratch.stat().st_mtime > _STALE_SECONDS:
-            shutil.rmtree(scratch, ignore_errors=True)
+        with suppress(FileNotFoundError):  # another data set's load has just ended, or swept too
+            if time.time() - scratch.stat().st_mtime > _STALE_SECONDS:
+                shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _open(recipe: Recipe, folder: Path) -> Dataset | None:
@@ -239,17 +255,13 @@ def _open(recipe: Recipe, folder: Path) -> Dataset | None:
         return None
 
 
-def _cache_folder(root: Path) -> Path:
-    """Beside the data, or in the home directory where the data's own folder is read-only."""
-    home = Path.home() / ".cache" / "adafed" / ".cache"
-    for folder in (root / ".cache", home):
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=folder):
-                return folder
-        except OSError:
-            continue
-    raise AdafedError(f"Neither {root / '.cache'} nor {home} can be written; give a data_dir that can.")
+def _can_be_written(folder: Path) -> bool:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
 
 
 def verify_file(path: Path, expected: Published) -> None:
@@ -326,9 +338,9 @@ class _Ledger:
     def save(self) -> None:
         if not self._changed:
             return
-        with tempfile.NamedTemporaryFile("w", dir=self._path.parent, delete=False, encoding="utf-8") as file:
-            json.dump(self._held, file)
-        os.replace(file.name, self._path)
+        # Threads of a process would write one temporary file; what cannot be remembered is hashed again.
+        with suppress(AdafedError), alone(self._path.with_suffix(".lock")):
+            write_whole(self._path, json.dumps(self._held).encode())
 
 
 def _unchanged(held: Mapping[str, Any], facts: os.stat_result) -> bool:

@@ -6,18 +6,21 @@ lost on the way is told once, and the run goes on without it.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
+import os
+import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Protocol
 
 from adafed.config.configuration import Config
 from adafed.errors import AdafedError
-from adafed.files import parsed, write_whole
+from adafed.files import alone, parsed, write_whole
 from adafed.rounds.records import RoundRecord
 from adafed.runs.summary import metrics
 
@@ -77,10 +80,19 @@ def tracking(config: Config, directory: Path | None, after: int) -> Tracking:
     places: dict[str, Place] = {}
     name = "/".join(directory.absolute().parts[-2:]) if directory else f"{config.label}, seed {config.seed}"
     if asked is not None and asked.tensorboard is not None:
-        places["tensorboard"] = _opened("tensorboard", lambda: TensorBoard(Path(asked.tensorboard or ""), name, after))
+        board = Path(asked.tensorboard)
+        own = board / (_from_beside(board, directory) if directory else Path(config.name, name))
+        places["tensorboard"] = _opened("tensorboard", lambda: TensorBoard(own, after))
     if asked is not None and asked.mlflow is not None:
         places["mlflow"] = _opened("mlflow", lambda: MLflow(asked.mlflow or "", config, name, directory))
     return Tracking(places)
+
+
+def _from_beside(folder: Path, directory: Path) -> Path:
+    """A run directory's path from where the folder lies, or else its whole path: runs of two studies have two, and a
+    resumed run has the same."""
+    board, run = (Path(os.path.abspath(path)) for path in (folder, directory))
+    return run.relative_to(board.parent if run.is_relative_to(board.parent) else run.anchor)
 
 
 def _opened(key: str, make: Callable[[], Place]) -> Place:
@@ -96,10 +108,10 @@ def _opened(key: str, make: Callable[[], Place]) -> Place:
 class TensorBoard:
     """A folder of its own for every run; rounds that are done again take the place of what was there."""
 
-    def __init__(self, folder: Path, name: str, after: int) -> None:
+    def __init__(self, folder: Path, after: int) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        self._writer: Any = SummaryWriter(str(folder / name), purge_step=after + 1 if after else None, flush_secs=5)
+        self._writer: Any = SummaryWriter(str(folder), purge_step=after + 1 if after else None, flush_secs=5)
 
     def add(self, scalars: dict[str, float], round: int) -> None:
         with _quiet():
@@ -116,19 +128,31 @@ class MLflow:
     def __init__(self, address: str, config: Config, name: str, directory: Path | None) -> None:
         from mlflow.tracking import MlflowClient
 
-        self._client: Any = MlflowClient(tracking_uri=address)
-        self._run = self._known(address, directory)
-        if self._run is None:
-            there = self._client.get_experiment_by_name(config.name)
-            experiment = there.experiment_id if there else self._client.create_experiment(config.name)
-            self._run = self._client.create_run(experiment, run_name=name).info.run_id
+        known = self._known(address, directory)
+        with _one_opens(address):
+            self._client: Any = MlflowClient(tracking_uri=address)
+            if known is None:
+                self._run = self._client.create_run(self._experiment(config.name), run_name=name).info.run_id
+            else:
+                self._run = known
+                self._client.update_run(known, status="RUNNING")
+        if known is None:
             for key, value in _flat(config.to_dict()).items():
                 self._client.log_param(self._run, key, str(value)[:500])
             if directory is not None:
                 told = {"mlflow": {"address": address, "run": self._run}}
                 write_whole(directory / REMEMBERED, json.dumps(told).encode())
-        else:
-            self._client.update_run(self._run, status="RUNNING")
+
+    def _experiment(self, name: str) -> str:
+        there = self._client.get_experiment_by_name(name)
+        if there is None:
+            try:
+                return str(self._client.create_experiment(name))
+            except Exception:  # a run on another machine may have made it since
+                there = self._client.get_experiment_by_name(name)
+                if there is None:
+                    raise
+        return str(there.experiment_id)
 
     def _known(self, address: str, directory: Path | None) -> str | None:
         """The run that a run directory has begun there already."""
@@ -149,6 +173,19 @@ class MLflow:
     def close(self, whole: bool) -> None:
         with _quiet():
             self._client.set_terminated(self._run, status="FINISHED" if whole else "KILLED")
+
+
+def _one_opens(address: str) -> AbstractContextManager[None]:
+    """Two that make the tables of a new database at once leave one that nobody can open; a server sees to its own."""
+    kind, _, place = address.partition("://")
+    if kind in ("http", "https") or kind.startswith("databricks"):
+        return nullcontext()
+    if kind.startswith("sqlite") and place.startswith("/"):
+        file = Path(place.partition("?")[0][1:]).resolve()
+        file.parent.mkdir(parents=True, exist_ok=True)  # as MLflow does
+        return alone(file.with_name(f".{file.name}.lock"))
+    named = hashlib.sha256(address.encode()).hexdigest()[:24]
+    return alone(Path(tempfile.gettempdir()) / f"adafed-mlflow-{named}.lock")
 
 
 @contextmanager
