@@ -432,6 +432,17 @@ def test_tune_searches_the_grid_times_the_rates_on_validation(
     assert out.splitlines()[-1].startswith("--set rule.name=term  --set rule.t=")
 
 
+def test_a_search_that_is_stopped_says_how_to_go_on(
+    experiment: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("adafed.studies.tune.tune", interrupted)
+    assert called(monkeypatch, "tune", str(experiment), "--rule", "term", "-q") == 130
+    assert "stopped; the same command goes on where it was" in capsys.readouterr().err
+
+
 def test_tune_with_a_grid_of_ones_own(
     experiment: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,8 +11,9 @@ import pytest
 
 from adafed import AdafedError
 from adafed.config.studies import study_from
+from adafed.runs.summary import summarise
 from adafed.studies import compare
-from adafed.studies.compare import Run, begun, last_round, planned, run_all
+from adafed.studies.compare import Run, begun, comparison, last_round, planned, run_all
 
 STUDY = study_from(
     {
@@ -55,3 +56,13 @@ def test_a_run_that_was_killed_at_its_very_start_is_none_yet(tmp_path: Path) -> 
     (run.directory / "rounds.sqlite").touch()
     assert not begun(run)
     assert last_round(run) == 0
+
+
+@pytest.mark.parametrize("tail", [False, True])
+def test_a_table_says_what_it_averages(tail: bool, tmp_path: Path) -> None:
+    runs = planned(STUDY, [0, 1], ["run.workers=0"], tmp_path)
+    run_all(runs, lambda *_: None)
+    found = [(run.method, summarise(run.directory)) for run in runs]
+    what = "means over the evaluations of the last tenth of the rounds" if tail else "the final model"
+    assert f"{what}; 2 seeds, ± their standard deviation" in comparison("small", found, ["mean"], tail=tail).notes
+    assert what in comparison("small", found[:2], ["mean"], tail=tail).notes

@@ -288,20 +288,24 @@ def searched(
             if stopped:
                 raise KeyboardInterrupt
 
-        found = tune(
-            config,
-            where,
-            objective=search.objective.value,
-            seeds=seeds,
-            rates=search.rates,
-            momenta=search.momenta,
-            memories=search.memories,
-            grid=grid,
-            trials=trials,
-            rungs=search.rungs,
-            jobs=search.jobs,
-            watch=watch,
-        )
+        try:
+            found = tune(
+                config,
+                where,
+                objective=search.objective.value,
+                seeds=seeds,
+                rates=search.rates,
+                momenta=search.momenta,
+                memories=search.memories,
+                grid=grid,
+                trials=trials,
+                rungs=search.rungs,
+                jobs=search.jobs,
+                watch=watch,
+            )
+        except KeyboardInterrupt:
+            errors.print("stopped; the same command goes on where it was", style="yellow")
+            raise typer.Exit(130) from None
     print_table(search_table(found, search.objective.value), form)
     for best in found.best:
         chosen = {"rule.name": config.rule.name} | best.choice

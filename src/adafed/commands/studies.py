@@ -52,7 +52,7 @@ def demo(
         stopped = watched(runs, quiet=quiet, jobs=1)
         found = [(run.method, summarise(run.directory)) for run in runs if begun(run)]
         console.print(comparison(study.title, found, study.columns, tail=True, notes=study.notes).rich())
-        if not no_report:
+        if not no_report and not stopped:  # the page of a whole demo may be there
             write_page_of(runs, Path(folder), Path("adafed-demo.html"), study.title, study.notes, tail=True, kept=False)
     if stopped:
         errors.print("stopped; the demo keeps nothing, so the next one begins anew", style="yellow")

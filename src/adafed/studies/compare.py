@@ -234,8 +234,9 @@ def comparison(
         numbers = [[(one.tail if tail else one.final).get(key) for key in columns] for one in runs]
         rows.append(Row(method, cells(numbers), runs[0].personalised))
     told = list(notes)
-    if tail:
-        told.append("means over the evaluations of the last tenth of the rounds")
+    seeds = max((len(runs) for runs in methods.values()), default=0)
+    what = "means over the evaluations of the last tenth of the rounds" if tail else "the final model"
+    told.append(f"{what}; {seeds} seeds, ± their standard deviation" if seeds > 1 else what)
     if "floor" in columns and "excess" in columns:
         told.append("chance: the part of σ_a that the clients' few test samples explain; left: what remains of σ_a")
     if any(metric(key).percent for key in columns):
