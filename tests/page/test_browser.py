@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -72,9 +73,9 @@ def test_every_picture_is_drawn_without_a_complaint(browser: Any, study: Path, s
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         assert page.locator("section h2").all_inner_texts() == [
             "Who is treated worst, and what fairness cost",
-            "Did the rule do what it promises",
+            "Did the rule do what it promises?",
             "Clients",
-            "Can I trust it",
+            "Can I trust it?",
         ]
 
 
@@ -91,6 +92,19 @@ def test_the_table_sorts(browser: Any, study: Path) -> None:
         assert page.locator("table.clients th[aria-sort]").get_attribute("aria-sort") == "descending"
         button.press("Enter")  # with the keyboard, and where the focus stayed
         assert column(page, "AdaFed %") == low
+
+
+def test_labels_that_have_no_room_are_counted(browser: Any, tmp_path: Path) -> None:
+    run = made_up_run(tmp_path / "run", clients=["many", "few"])
+    held = {
+        "many": {str(label): 20 - label for label in range(10)},
+        "few": {str(label): 9 - label for label in range(4)},
+    }
+    (run / "labels.json").write_text(json.dumps({"format": 1, "part": "train", "labels": held}))
+    with opened(browser, write_page(gathered([run]), tmp_path / "page.html")) as page:
+        text = page.locator("table.clients").inner_text()
+        assert "0 (20), 1 (19), 2 (18) and 7 more labels" in text
+        assert re.search(r"0 \(9\), 1 \(8\), 2 \(7\) and 1 more label\b(?!s)", text)
 
 
 def test_the_small_tables_sort_too(browser: Any, study: Path) -> None:

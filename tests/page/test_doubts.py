@@ -22,8 +22,16 @@ def test_a_good_study_has_nothing_against_it(tmp_path: Path) -> None:
 
 
 def test_few_seeds_are_told_where_methods_are_compared(tmp_path: Path) -> None:
-    assert "one seed of a method are too few" in told(made_up_study(tmp_path / "a", {"FedAvg": 0.4, "AdaFed": 0.5}, 1))
+    for seeds, words in ((1, "one seed of a method is too few"), (2, "2 seeds of a method are too few")):
+        assert words in told(made_up_study(tmp_path / str(seeds), {"FedAvg": 0.4, "AdaFed": 0.5}, seeds))
     assert "too few" not in told(made_up_study(tmp_path / "b", {"FedAvg": 0.4}, 1))
+
+
+def test_a_method_with_a_comma_in_its_name_is_told_from_the_next(tmp_path: Path) -> None:
+    study = made_up_study(tmp_path, {"FedAvg": 0.4, "AdaFed, memory": 0.5}, seeds=1, skipped=(2,))
+    made_up_run(tmp_path / "TERM" / "seed-0")
+    assert "FedAvg, seed 0" in told(study)
+    assert "“AdaFed, memory”, seed 0" in told(study)
 
 
 def test_an_ill_conditioned_matrix_is_told_where_it_is_common(tmp_path: Path) -> None:

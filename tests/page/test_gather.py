@@ -108,6 +108,90 @@ def test_a_run_that_a_folder_holds_twice_counts_once(tmp_path: Path) -> None:
     assert note.endswith("and is left out")
 
 
+def described_study(root: Path) -> Path:
+    study = made_up_study(root, {"FedAvg": 0.4, "AdaFed": 0.5}, rounds=10)
+    describe_study(study, "A title", {"FedAvg": "FedAvg", "AdaFed": "AdaFed"}, [])
+    return study
+
+
+def seeds_of(*paths: Path) -> dict[str, list[int]]:
+    return {method: [run.seed for run in runs] for method, runs in gathered(list(paths)).methods.items()}
+
+
+@pytest.mark.parametrize("name", ["adafed-seed-0", "a", "elsewhere/AdaFed/seed-0"])
+@pytest.mark.parametrize("rounds", [4, 10, 25])
+def test_a_studys_methods_keep_their_runs_whatever_lies_beside_them(tmp_path: Path, name: str, rounds: int) -> None:
+    study = described_study(tmp_path / "first")
+    label = gathered([study / "AdaFed" / "seed-0"]).runs[0].method
+    describe_study(study, "A title", {"AdaFed": label}, [])
+    whole = gathered([study])
+    made_up_run(study / name, rounds=rounds, level=0.5)
+    own = (study / "AdaFed" / "seed-0" / "config.toml").read_text().replace("rounds = 10", f"rounds = {rounds}")
+    (study / name / "config.toml").write_text(own)
+    report = gathered([study])
+    for method, runs in whole.methods.items():
+        assert [run.source for run in report.methods[method]] == [run.source for run in runs]
+    told = [note for note in report.notes if note.startswith(str(study / name)) and note.endswith("is left out")]
+    assert len(told) + len(report.methods) - len(whole.methods) == 1  # told of, or a row of its own
+
+
+@pytest.mark.parametrize(("seed", "rate"), [(7, "1.0"), (0, "3.0")])
+def test_another_run_in_a_studys_folder_is_a_row_of_its_own(tmp_path: Path, seed: int, rate: str) -> None:
+    study = described_study(tmp_path / "first")
+    stray = made_up_run(study / "stray", seed=seed)
+    own = (study / "AdaFed" / "seed-0" / "config.toml").read_text()
+    text = own.replace("seed = 0", f"seed = {seed}", 1).replace("rate = 1.0", f"rate = {rate}")
+    (stray / "config.toml").write_text(text)
+    label = gathered([stray]).runs[0].method
+    describe_study(study, "A title", {"AdaFed": label}, [])
+    expected = {"FedAvg": [0, 1, 2], label: [0, 1, 2], f"{label} ({stray})": [seed]}
+    assert seeds_of(study) == expected
+
+
+def test_a_copy_is_known_whatever_the_study_calls_its_method(tmp_path: Path) -> None:
+    study = described_study(tmp_path / "first")
+    describe_study(study, "A title", {"AdaFed": "ours, of that day"}, [])
+    own = (study / "AdaFed" / "seed-1" / "config.toml").read_text()
+    stray = made_up_run(study / "longer", seed=1, rounds=25)
+    (stray / "config.toml").write_text(own.replace("rounds = 10", "rounds = 25"))
+    assert seeds_of(study) == {"FedAvg": [0, 1, 2], "ours, of that day": [0, 1, 2]}
+    (note,) = gathered([study]).notes
+    assert note == (f"{stray} repeats {study / 'AdaFed' / 'seed-1'} with 25 rounds instead of 10 and is left out")
+
+
+def test_a_run_named_beside_a_study_does_not_rename_its_methods(tmp_path: Path) -> None:
+    study = described_study(tmp_path / "first")
+    longer = made_up_run(tmp_path / "longer", rounds=25)
+    label = gathered([longer]).runs[0].method
+    describe_study(study, "A title", {"AdaFed": label}, [])
+    for paths in ((study, longer), (longer, study)):
+        assert seeds_of(*paths) == {"FedAvg": [0, 1, 2], label: [0, 1, 2], f"{label} ({longer})": [0]}
+
+
+def test_what_is_named_twice_counts_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    study = described_study(tmp_path / "first")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link").symlink_to(study)
+    once = seeds_of(study)
+    run = study / "FedAvg" / "seed-0"
+    others = [study, Path("first"), Path("link"), run, Path("first/AdaFed"), Path("first/../first/FedAvg/seed-0")]
+    for other in others:
+        for paths in ([study, other], [other, study]):
+            report = gathered(paths)
+            assert {method: [one.seed for one in runs] for method, runs in report.methods.items()} == once
+            assert sum(note.endswith("is left out") for note in report.notes) == 1
+            assert report.title == "A title"
+    assert len(gathered([run, run, Path("first/FedAvg/seed-0")]).runs) == 1
+    assert len(gathered([study / "FedAvg", run]).runs) == 3
+
+
+def test_a_kept_file_named_twice_counts_once(tmp_path: Path) -> None:
+    whole = gathered([described_study(tmp_path / "study")])
+    runs = [StudyRun(run.method, load_kept(Path(run.source)), Path(run.source)) for run in whole.runs]
+    keep(kept_from("kept", ["mean"], runs, {}), tmp_path / "kept.json")
+    assert len(gathered([tmp_path / "kept.json"] * 2).runs) == len(runs)
+
+
 def test_kept_results_give_what_they_have_and_say_what_is_missing(tmp_path: Path) -> None:
     made_up_study(tmp_path / "study", {"FedAvg": 0.4, "AdaFed": 0.5})
     whole = gathered([tmp_path / "study"])

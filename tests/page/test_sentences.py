@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_up import summarised
+from made_up import made_up_run, made_up_study, summarised
 from scipy import stats
 
+from adafed.page import gathered
 from adafed.page.model import Report
 from adafed.page.sentences import change, compared, points, promised, sentences, worst_off
 
@@ -152,6 +156,32 @@ def test_runs_on_other_data_are_no_pair() -> None:
     assert change(report, "AdaFed", "FedAvg", "mean") is None
 
 
+def on(report: Report, data: dict[str, str]) -> Report:
+    """The same runs, each on the data set that is said of its method, with a checksum of its own."""
+    runs = [replace(run, facts={"data": {"name": data[run.method]}}, checksum=data[run.method]) for run in report.runs]
+    return replace(report, runs=tuple(runs))
+
+
+def test_methods_on_other_data_are_told_of_first_and_not_counted() -> None:
+    one, better = [{"mean": 50.0, "worst_10": 20.0}] * 3, [{"mean": 90.0, "worst_10": 80.0}] * 3
+    report = summarised({"FedAvg": one, "AdaFed": one, "q-FFL": one, "TERM, alpha=1": better})
+    apart = on(report, {"FedAvg": "digits", "AdaFed": "digits", "q-FFL": "digits", "TERM, alpha=1": "fashion"})
+    first, *rest = sentences(apart)
+    assert first.startswith("The runs are on different data (digits, fashion): their numbers do not compare.")
+    assert first.endswith("not counted here: “TERM, alpha=1”.")
+    assert any("Of 2 methods set against FedAvg" in text for text in rest)
+    assert not any("TERM" in text for text in rest)
+    assert not any("do not compare" in text for text in sentences(on(report, dict.fromkeys(report.methods, "digits"))))
+
+
+def test_methods_dealt_other_samples_are_not_counted_either() -> None:
+    runs = report_of(steady(76.0, 41.0, 12.0, -0.6, 3, 0.1)).runs
+    other = Report("made up", tuple(replace(run, checksum=run.method) for run in runs))
+    first, *rest = sentences(other)
+    assert "do not compare" in first
+    assert not any("set against" in text or "no seed in common" in text for text in rest)
+
+
 def test_without_an_evaluation_there_is_one_sentence() -> None:
     assert len(sentences(summarised({}))) == 1
 
@@ -162,6 +192,41 @@ def test_the_worst_off_are_told_with_their_number(mean: float, worst: float) -> 
     assert text is not None
     found = [float(one) for one in re.findall(NUMBER, text)]
     assert found == [pytest.approx(worst, abs=0.0501), pytest.approx(mean, abs=0.0501)]
+
+
+def lead(folder: Path, **given: Any) -> str:
+    return sentences(gathered([made_up_run(folder, **given)]))[0]
+
+
+@pytest.mark.parametrize(
+    ("count", "words"),
+    [
+        (1, "the only client gets"),
+        (3, "the worst-served client (of 3) gets"),
+        (10, "the worst-served client (of 10) gets"),
+        (11, "the worst-served tenth of clients (2 of 11) get"),
+    ],
+)
+def test_the_worst_tenth_of_few_clients_is_one(tmp_path: Path, count: int, words: str) -> None:
+    text = lead(tmp_path / "run", clients=[f"c{k}" for k in range(count)])
+    assert f" {words} " in text
+    assert text.count("client c") == min(3, count - 1)  # all of them are nobody
+
+
+def test_the_worst_served_clients_are_named_with_what_they_have(tmp_path: Path) -> None:
+    text = lead(tmp_path / "run", clients=["Leeds, north", *"bcdefghij"], level=0.6)
+    assert "Served worst: client “Leeds, north”: 30.0\u00a0% (holds only 0 and 1); client b: " in text
+    assert text.count(": ") == 4
+    assert "Served worst: client 7: " in lead(tmp_path / "named", clients=["client 7", *"bcdefghij"])
+    assert "Served worst" not in lead(tmp_path / "long", clients=["x" * 100, *"bcdefghij"])
+    assert "holds" not in lead(tmp_path / "unknown", labels=False)
+
+
+def test_clients_of_other_seeds_are_other_clients(tmp_path: Path) -> None:
+    study = made_up_study(tmp_path / "dealt", {"FedAvg": 0.4})
+    assert " Served worst with seed 0: client a: " in sentences(gathered([study]))[0]
+    study = made_up_study(tmp_path / "fixed", {"FedAvg": 0.4}, checksum="f" * 64)
+    assert " Served worst: client a: " in sentences(gathered([study]))[0]
 
 
 def test_the_promise_is_told_where_it_was_measured() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,15 @@ def test_the_summary_has_the_numbers_of_compare(study: Path, tail: bool) -> None
         assert ours.label == theirs.label
         for one, other in zip(ours.cells, theirs.cells, strict=True):
             assert one.values == pytest.approx(other.values)
+
+
+def test_no_row_is_marked_best_of_numbers_that_do_not_compare() -> None:
+    report = summarised({"FedAvg": [{"mean": 50.0}], "AdaFed": [{"mean": 60.0}]}, columns=("mean",))
+    for data, marked in ((("digits", "digits"), True), (("digits", "fashion"), False)):
+        runs = [replace(run, facts={"data": {"name": name}}) for run, name in zip(report.runs, data, strict=True)]
+        table = summary(replace(report, runs=tuple(runs)))
+        assert any(column.better for column in table.columns) == marked
+        assert any("do not compare" in note for note in table.notes) != marked
 
 
 def test_differences_are_paired_and_marked_where_the_interval_leaves_out_zero() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from adafed.page.doubts import Doubt, doubts
 from adafed.page.model import Event, Report, Run, federations, flat
-from adafed.page.sentences import improved_share, sentences
+from adafed.page.sentences import called, improved_share, sentences
 from adafed.page.tables import differences, summary
 from adafed.report.tables import Table
 
@@ -20,9 +20,9 @@ MANY = 12  # runs whose table is folded
 
 SECTIONS = {
     "overview": "Who is treated worst, and what fairness cost",
-    "curves": "Did the rule do what it promises",
+    "curves": "Did the rule do what it promises?",
     "clients": "Clients",
-    "trust": "Can I trust it",
+    "trust": "Can I trust it?",
 }
 SHORT = {"overview": "Who", "curves": "How", "clients": "Clients", "trust": "Trust"}
 
@@ -54,13 +54,12 @@ def facts_line(report: Report) -> str:
         {len(run.clients.ids) for run in report.runs if run.clients is not None},
     )
     rounds = {run.asked for run in report.runs if run.asked}
-    data = {str(one.get("name")) for run in report.runs if isinstance(one := run.facts.get("data"), dict)}
     words = [
         _count(methods, "method"),
         _count(len(report.seeds), "seed"),
         *([f"{_range(clients)} clients"] if clients else []),
         *([f"{_range(rounds)} rounds"] if rounds else []),
-        *sorted(data),
+        *report.data,
     ]
     return " · ".join(words)
 
@@ -293,7 +292,7 @@ def _configurations(report: Report) -> list[str]:
     """The first run of each method, whole."""
     firsts = {run.method: run for run in reversed(report.runs) if run.toml}
     return [
-        f"<details><summary>Configuration of {escape(method)}, seed {run.seed}</summary>"
+        f"<details><summary>Configuration of {escape(called(method))}, seed {run.seed}</summary>"
         f'<pre tabindex="0">{escape(run.toml or "")}</pre></details>'
         for method, run in reversed(firsts.items())
     ]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from adafed.page.model import Report, Run, federations
+from adafed.page.sentences import called
 from adafed.rounds.cohort import BY_LOSS, OTHER_COHORTS
 from adafed.runs.summary import LATE
 
@@ -40,17 +41,15 @@ def doubts(report: Report) -> list[Doubt]:
 def _which(report: Report, runs: list[Run]) -> str:
     if len(runs) == len(report.runs) > 1:
         return "all runs"
-    names = [f"{run.method}, seed {run.seed}" for run in runs]
+    names = [f"{called(run.method)}, seed {run.seed}" for run in runs]
     return "; ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
 
 
 def _of_the_whole(report: Report) -> list[Doubt]:
     found = []
-    names = {str(data.get("name")) for run in report.runs if isinstance(data := run.facts.get("data"), dict)}
+    names = report.data
     if len(names) > 1:
-        found.append(
-            Doubt(f"the runs are on different data ({', '.join(sorted(names))}): their numbers do not compare", True)
-        )
+        found.append(Doubt(f"the runs are on different data ({', '.join(names)}): their numbers do not compare", True))
     by_seed: dict[int, set[str]] = {}
     for run in report.runs:
         if run.checksum is not None:
@@ -62,8 +61,8 @@ def _of_the_whole(report: Report) -> list[Doubt]:
     seeds_of = {method: len({run.seed for run in runs}) for method, runs in report.methods.items()}
     few = min(seeds_of.values(), default=0)
     if len(seeds_of) > 1 and few < FEW_SEEDS:
-        many = "one seed" if few == 1 else f"{few} seeds"
-        found.append(Doubt(f"{many} of a method are too few to tell a difference from luck; five or more can"))
+        many = "one seed of a method is" if few == 1 else f"{few} seeds of a method are"
+        found.append(Doubt(f"{many} too few to tell a difference from luck; five or more can"))
     if len(report.methods) > 1 and any(_sampling(run) in BY_LOSS for run in report.runs):
         found.append(Doubt(OTHER_COHORTS))
     for runs in federations(report.runs).values():

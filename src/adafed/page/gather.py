@@ -7,7 +7,7 @@ how the study and its methods are called; without it they are called as their fo
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -43,14 +43,16 @@ def gathered(
     runs: list[Run] = []
     left_out: list[str] = []
     titles: list[str] = []
-    keys, said = tuple(columns or COLUMNS), list(notes)
-    for path in paths:
-        found, called = _found(path, keys, left_out, said)
-        runs += found
-        titles += [called] if called else []
+    keys, said, own = tuple(columns or COLUMNS), list(notes), set[str]()
+    places = [_places(path) for path in paths]
+    for path, left in zip(paths, _without_repeats(paths, places, said), strict=True):
+        if left:
+            found, called = _found(path, left, keys, left_out, said, own)
+            runs += found
+            titles += [called] if called else []
     if not runs:
         raise AdafedError(left_out[0] if left_out else f"{paths[0]} holds no run")
-    runs = _distinct(runs)
+    runs = _distinct(runs, own)
     report = Report(
         title or ", ".join(dict.fromkeys(titles)) or _title(runs), tuple(runs), keys, tail, against, tuple(said),
         tuple(left_out),
@@ -69,10 +71,55 @@ def describe_study(folder: Path, title: str, methods: Mapping[str, str], notes: 
         write_whole(folder / STUDY, json.dumps(content, indent=1, ensure_ascii=False).encode())
 
 
+def _places(path: Path | Named) -> list[Path]:
+    """The run directories, or the one kept file, that a path leads to."""
+    if isinstance(path, Named):
+        return [path.directory]
+    if path.is_file() or is_run(path):
+        return [path]
+    if not path.is_dir():
+        raise AdafedError(f"{path} is not there; name a run directory, a study's folder or a kept results file")
+    folders = _below(path)
+    if not folders:
+        raise AdafedError(
+            f"{path} holds no run: a run directory has config.toml and rounds.sqlite, a study's folder some below it"
+        )
+    return folders
+
+
+def _without_repeats(
+    paths: Sequence[Path | Named], places: Sequence[Sequence[Path]], notes: list[str]
+) -> list[list[Path]]:
+    """What is named twice, however it is spelled, counts once: as a part of the outermost folder that holds it, which
+    knows best how it is called."""
+    there = [path.directory if isinstance(path, Named) else path for path in paths]
+    first: dict[Path, int] = {}
+    kept: list[list[Path]] = [[] for _ in paths]
+    for k in sorted(range(len(paths)), key=lambda k: len(there[k].resolve().parts)):
+        for place in places[k]:
+            if place.resolve() not in first:
+                first[place.resolve()] = k
+                kept[k].append(place)
+    for k, path in enumerate(there):
+        if kept[k]:
+            repeats = [(place, first[place.resolve()]) for place in places[k] if first[place.resolve()] != k]
+            notes += [f"{place} repeats what {there[other]} holds and is left out" for place, other in repeats]
+        else:
+            holders = dict.fromkeys(str(there[first[place.resolve()]]) for place in places[k])
+            notes.append(f"{path} repeats {', '.join(holders)} and is left out")
+    return kept
+
+
 def _found(
-    path: Path | Named, keys: Sequence[str], left_out: list[str], notes: list[str]
+    path: Path | Named,
+    places: Sequence[Path],
+    keys: Sequence[str],
+    left_out: list[str],
+    notes: list[str],
+    own: set[str],
 ) -> tuple[list[Run], str | None]:
-    """The runs that one path leads to, and how they are called together."""
+    """The runs at the places that one path leads to, and how they are called together. `own` gets the sources of those
+    whose method a study names."""
     if isinstance(path, Named):
         return _read([path], keys, left_out), None
     if path.is_file():
@@ -84,20 +131,28 @@ def _found(
         return [_from_kept(run, path) for run in kept.runs], kept.title
     if is_run(path):
         return _read([Named(path)], keys, left_out), None
-    if not path.is_dir():
-        raise AdafedError(f"{path} is not there; name a run directory, a study's folder or a kept results file")
-    folders = _below(path)
-    if not folders:
-        raise AdafedError(
-            f"{path} holds no run: a run directory has config.toml and rounds.sqlite, a study's folder some below it"
-        )
     title, methods, remarks = _described(path)
     notes += remarks
     order = list(methods)
-    folders.sort(key=lambda one: order.index(one.parent.name) if one.parent.name in methods else len(order))
-    folders.sort(key=lambda one: _number(one.name))  # seed by seed, as they were run
-    found = _read([Named(one, _method_of(one, path, methods)) for one in folders], keys, left_out)
-    return _once(found, notes), title or path.name
+    named = [Named(one, _method_of(one, path, methods)) for one in places]
+    named.sort(key=lambda one: order.index(_folder(one)) if _folder(one) in methods else len(order))
+    named.sort(key=lambda one: _number(one.directory.name))  # seed by seed, as they were run
+    ours = [one for one in named if _is_own(one, path, methods)]
+    found = _read(ours, keys, left_out)
+    own |= {run.source for run in found}
+    strays = _read([one for one in named if one not in ours], keys, left_out)
+    return _beside(found, _once([*found, *strays], notes), notes), title or path.name
+
+
+def _is_own(run: Named, study: Path, methods: Mapping[str, str]) -> bool:
+    """As the study says; where it does not, every METHOD/seed-N is."""
+    if not methods:
+        return run.method is not None
+    return run.directory.parent.parent == study and _folder(run) in methods and run.directory.name.startswith("seed-")
+
+
+def _folder(run: Named) -> str:
+    return run.directory.parent.name
 
 
 def _read(named: Iterable[Named], keys: Sequence[str], left_out: list[str]) -> list[Run]:
@@ -140,7 +195,8 @@ def _method_of(directory: Path, study: Path, methods: Mapping[str, str]) -> str 
     if not directory.name.startswith("seed-") or directory.parent == study:
         return None
     folder = directory.parent
-    return methods.get(folder.name) or str(folder.relative_to(study))
+    own = methods.get(folder.name) if folder.parent == study else None
+    return own or str(folder.relative_to(study))
 
 
 def _from_kept(run: KeptRun, path: Path) -> Run:
@@ -183,13 +239,41 @@ def _repeats(run: Run, other: Run) -> bool:
     )
 
 
-def _distinct(runs: Sequence[Run]) -> list[Run]:
-    """Runs of one name are named by what differs in their configurations; those that repeat a seed, by their source."""
+def _beside(own: Sequence[Run], runs: Sequence[Run], notes: list[str]) -> list[Run]:
+    """A study's methods have their own runs alone. What else lies in its folder is a row of its own, or left out where
+    the study has that seed with those settings, whatever it is called: trained on for longer, say."""
+    methods, sources = {run.method for run in own}, {run.source for run in own}
+    kept = []
+    for run in runs:
+        if run.source in sources:
+            kept.append(run)
+            continue
+        same = next((one for one in own if run.seed == one.seed and _same_settings(run, one)), None)
+        if same is None:
+            kept.append(replace(run, method=f"{run.method} ({run.source})") if run.method in methods else run)
+        else:
+            length = "" if run.done == same.done else f" with {run.done} rounds instead of {same.done}"
+            notes.append(f"{run.source} repeats {same.source}{length} and is left out")
+    return kept
+
+
+def _same_settings(run: Run, other: Run) -> bool:
+    return flat(run.config or {}) == flat(other.config or {})
+
+
+def _distinct(runs: Sequence[Run], own: Collection[str] = ()) -> list[Run]:
+    """Runs of one name are named by what differs in their configurations; those that repeat a seed, by their source.
+    `own` are the sources of runs that a study names: they keep their name beside a run that was named alone."""
     named: dict[str, list[Run]] = {}
     for run in runs:
         named.setdefault(run.method, []).append(run)
     called = {id(run): run.method for run in runs}
     for method, alike in named.items():
+        theirs = [run for run in alike if run.source in own]
+        for run in alike:
+            if theirs and run.source not in own and not all(_fits(run, one) for one in theirs):
+                called[id(run)] = f"{method} ({run.source})"
+        alike = [run for run in alike if called[id(run)] == method]
         settings = [flat(run.config or {}) for run in alike]
         keys = sorted(
             {key for one in settings for key in one if any(one.get(key) != other.get(key) for other in settings)}
@@ -204,3 +288,8 @@ def _distinct(runs: Sequence[Run]) -> list[Run]:
         if seen[called[id(run)], run.seed] > 1:
             called[id(run)] += f" ({run.source})"
     return [replace(run, method=called[id(run)]) for run in runs]
+
+
+def _fits(run: Run, other: Run) -> bool:
+    """As another seed of one method."""
+    return _same_settings(run, other) and run.seed != other.seed

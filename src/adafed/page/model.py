@@ -82,6 +82,12 @@ class Run:
     events: tuple[Event, ...] = ()
     warnings: tuple[str, ...] = ()
 
+    @property
+    def data(self) -> str | None:
+        """What the data set is called, where that is known."""
+        data = self.facts.get("data")
+        return str(data.get("name")) if isinstance(data, dict) else None
+
     def chosen(self, tail: bool) -> list[int]:
         """The evaluations that are spoken of: the last, or those of the last tenth of the rounds."""
         if not tail:
@@ -134,13 +140,32 @@ class Report:
     def pairs(self, method: str, other: str) -> list[tuple[Run, Run]]:
         """Runs of both at the same seed, on the same data as far as is known: there the split, the first model and the
         cohorts are the same."""
+        return [(a, b) for a, b in self._at_one_seed(method, other) if _agree(a.checksum, b.checksum)]
+
+    def _at_one_seed(self, method: str, other: str) -> list[tuple[Run, Run]]:
         theirs = {run.seed: run for run in self.methods.get(other, [])}
         both = [(run, theirs[run.seed]) for run in self.methods.get(method, []) if run.seed in theirs]
-        return [(a, b) for a, b in both if None in (a.checksum, b.checksum) or a.checksum == b.checksum]
+        return [(a, b) for a, b in both if _agree(a.data, b.data)]
+
+    @property
+    def data(self) -> tuple[str, ...]:
+        """The data sets that the runs are on, as far as is known."""
+        return tuple(sorted({run.data for run in self.runs if run.data is not None}))
+
+    def same_data(self, method: str, other: str) -> bool:
+        """Whether the methods' numbers compare, as far as is known: not where all that could be a pair is none."""
+        if not any(_agree(a.data, b.data) for a in self.methods[method] for b in self.methods[other]):
+            return False
+        return bool(self.pairs(method, other)) or not self._at_one_seed(method, other)
 
     def values(self, method: str, key: str) -> list[float]:
         found = [run.measures(self.tail).get(key) for run in self.methods[method]]
         return [one for one in found if one is not None]
+
+
+def _agree(one: str | None, other: str | None) -> bool:
+    """What is not known may be the same."""
+    return None in (one, other) or one == other
 
 
 def federations(runs: Sequence[Run]) -> dict[str, list[Run]]:

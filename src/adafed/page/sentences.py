@@ -12,11 +12,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from adafed.page.model import Report, Run
+from adafed.page.model import Clients, Report, Run, federations
 from adafed.studies.results import Difference, difference
 
 LEVEL = 0.95
 ROUNDING = 1e-9  # a difference below this is none
+NAMED = 3  # methods or clients, where there are more
+SHORT = 24  # letters of what is named in passing
 
 
 @dataclass(frozen=True)
@@ -55,15 +57,29 @@ def change(report: Report, method: str, other: str, key: str, among: int = 1) ->
 
 
 def sentences(report: Report) -> list[str]:
-    """Two to five, the most important first; one where there is nothing to tell yet."""
+    """Two to six, the most important first; one where there is nothing to tell yet."""
     if report.reference is None:
         return ["No round has been evaluated yet, so there is nothing to compare."]
     other, rivals = report.reference, _rivals(report)
-    found = [worst_off(report, other)]
+    found = [apart(report, other), worst_off(report, other)]
     if rivals:
         found += [compared(report, rivals[0], other, len(rivals)), others(report, rivals[1:], other, len(rivals))]
     found += [promised(report, [*rivals[:1], other]), by_chance(report, rivals[0] if rivals else other)]
     return [one for one in found if one]
+
+
+def apart(report: Report, other: str) -> str | None:
+    """Which numbers do not compare: before all others, as the table shows them one below the other."""
+    strange = [method for method in report.methods if method != other and not report.same_data(method, other)]
+    if len(report.data) > 1:
+        told = f"The runs are on different data ({', '.join(report.data)}): their numbers do not compare."
+    elif strange:
+        told = "Not all methods were run with the same samples at the same clients: their numbers do not compare."
+    else:
+        return None
+    names = [called(method) for method in strange]
+    many = ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
+    return f"{told} On other data than {called(other)}, and not counted here: {many}." if names else told
 
 
 def worst_off(report: Report, method: str) -> str | None:
@@ -71,11 +87,50 @@ def worst_off(report: Report, method: str) -> str | None:
     worst, mean = report.values(method, "worst_10"), report.values(method, "mean")
     if not worst or not mean:
         return None
+    runs = report.methods[method]
     average = f", on average over {len(worst)} seeds" if len(worst) > 1 else ""
+    count = _how_many(runs)
+    if count is None:
+        who, get = "the worst-served tenth of clients", "get {} of their"
+    elif count <= 10:  # a tenth of them is one
+        who, get = f"the worst-served client (of {count})" if count > 1 else "the only client", "gets {} of its"
+    else:
+        who, get = f"the worst-served tenth of clients ({-(-count // 10):,} of {count:,})", "get {} of their"
     return (
-        f"Under {called(method)} the worst-served tenth of clients{_how_many(report.methods[method])} get "
-        f"{percent(_mean(worst))} of their test samples right; over all clients it is {percent(_mean(mean))}{average}."
+        f"Under {called(method)} {who} {get.format(percent(_mean(worst)))} test samples right; over all clients it is "
+        f"{percent(_mean(mean))}{average}.{_by_name(report, runs)}"
     )
+
+
+def _by_name(report: Report, runs: Sequence[Run]) -> str:
+    """The worst-served clients. Only where the seeds have the same ones is that the mean over seeds."""
+    same = next(iter(federations(runs).values()), [])
+    if not same or same[0].clients is None:
+        return ""
+    clients = same[0].clients
+    same = [run for run in same if run.clients is not None and run.clients.ids == clients.ids]
+    accuracies = np.mean([run.client_accuracies(report.tail) for run in same], axis=0)
+    order = [k for k in np.argsort(accuracies, kind="stable").tolist() if np.isfinite(accuracies[k])]
+    if len(order) < 2 or any(len(clients.ids[k]) > SHORT for k in order[:NAMED]):
+        return ""
+    told = [
+        f"{_client(clients.ids[k])}: {percent(float(accuracies[k]))}{_holds(clients, k)}"
+        for k in order[: min(NAMED, len(order) - 1)]
+    ]
+    seeds = ", ".join(str(run.seed) for run in same)
+    where = "" if len(same) == len(runs) else f" with seed{'' if len(same) == 1 else 's'} {seeds}"
+    return f" Served worst{where}: {'; '.join(told)}."
+
+
+def _client(name: str) -> str:
+    return called(name) if name.lower().startswith("client") else f"client {called(name)}"
+
+
+def _holds(clients: Clients, k: int) -> str:
+    """What may explain it: that a client has one or two labels alone."""
+    held = [] if clients.labels is None else [label for label, count in clients.labels.get(k, {}).items() if count]
+    told = " and ".join(map(called, held))
+    return f" (holds only {told})" if 1 <= len(held) <= 2 and len(told) <= SHORT else ""
 
 
 def compared(report: Report, method: str, other: str, among: int) -> str:
@@ -168,21 +223,22 @@ def improved_share(runs: Sequence[Run]) -> float | None:
 
 
 def _rivals(report: Report) -> list[str]:
-    """The other methods that share one model among the clients, the one with the best worst tenth first."""
+    """The other methods on the same data that share one model among the clients, the best worst tenth first."""
     shared = [
         method
         for method, runs in report.methods.items()
-        if method != report.reference and not runs[0].personalised and report.values(method, "worst_10")
+        if method != report.reference
+        and not runs[0].personalised
+        and report.values(method, "worst_10")
+        and (report.reference is None or report.same_data(method, report.reference))
     ]
     return sorted(shared, key=lambda method: -_mean(report.values(method, "worst_10")))
 
 
-def _how_many(runs: Sequence[Run]) -> str:
+def _how_many(runs: Sequence[Run]) -> int | None:
+    """Clients with an accuracy, where that is one number."""
     counts = {int(np.isfinite(run.client_accuracies(False)).sum()) for run in runs if run.clients is not None}
-    if len(counts) != 1:
-        return ""
-    count = counts.pop()
-    return f" ({-(-count // 10):,} of {count:,})"
+    return counts.pop() if len(counts) == 1 else None
 
 
 def called(method: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import numpy as np
 from adafed.files import full_disk_in_a_sentence, write_whole
 from adafed.metrics import metric
 from adafed.page.model import Report, Run, federations
-from adafed.page.sentences import change
+from adafed.page.sentences import called, change
 from adafed.report.tables import HALF, Cell, Column, Row, Table
 from adafed.studies.results import interval, kept_column
 
@@ -30,6 +31,10 @@ def summary(report: Report) -> Table:
     several = f", mean ± standard deviation over {most} seeds" if most > 1 else ""
     what = "the evaluations of the last tenth of the rounds, averaged" if report.tail else "the final model"
     notes = [f"{what}{several}", *report.notes]
+    picked = tuple(map(kept_column, report.columns))
+    if len(report.data) > 1:  # the best of numbers that do not compare is nothing
+        picked = tuple(replace(one, better=0) for one in picked)
+        notes.insert(0, f"on different data ({', '.join(report.data)}): these rows do not compare, so none is marked")
     if any(metric(key).percent for key in report.columns if key in _known(report)):
         notes.append("accuracies and σ_a in percent")
     if "floor" in report.columns:
@@ -41,10 +46,10 @@ def summary(report: Report) -> Table:
     ]
     if absent:
         notes.append(f"not recorded in these runs: {', '.join(absent)}")
-    uneven = [f"{method} {len(runs)}" for method, runs in report.methods.items() if len(runs) != most]
+    uneven = [f"{called(method)} {len(runs)}" for method, runs in report.methods.items() if len(runs) != most]
     if uneven:
         notes.append(f"fewer seeds: {', '.join(uneven)}")
-    return Table(report.title, tuple(map(kept_column, report.columns)), tuple(rows), tuple(notes))
+    return Table(report.title, picked, tuple(rows), tuple(notes))
 
 
 def _known(report: Report) -> set[str]:

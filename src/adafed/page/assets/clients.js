@@ -72,7 +72,7 @@ function labelsOf(pairs, most = 3) {
   const told = [];
   for (let at = 0; at < pairs.length && told.length < most; at += 2) told.push(`${pairs[at]} (${pairs[at + 1]})`);
   const more = pairs.length / 2 - told.length;
-  return told.join(", ") + (more > 0 ? ` + ${more}` : "") || "–";
+  return told.join(", ") + (more > 0 ? ` and ${more} more label${more === 1 ? "" : "s"}` : "") || "–";
 }
 
 function order() {
