@@ -31,7 +31,7 @@ def new(
     """Write an app that `flwr run` takes, simulated or deployed."""
     from adafed.config import config_from, merged, parse_settings
     from adafed.config.studies import load_study
-    from adafed.engines.flower.new import new_app
+    from adafed.engines.flower.new import copy_own, new_app
     from adafed.engines.station import open_from
 
     if experiment is None and method is not None:
@@ -45,7 +45,13 @@ def new(
         config = load_study(experiment).config(method, None, settings or [])
     count = nodes or len(open_from(config).ids)
     root = new_app(folder, config, count)
-    typer.echo(f"wrote {root}\n\n  cd {root}")
+    copied, elsewhere = copy_own(root, config)
+    typer.echo(f"wrote {root}")
+    if copied:
+        typer.echo(f"copied {', '.join(copied)} into it; files that this code reads must be on every machine")
+    if elsewhere:
+        typer.echo(f"must be installed on every machine: {', '.join(elsewhere)}")
+    typer.echo(f"\n  cd {root}")
     typer.echo(f'  flwr run . local --stream --federation-config "num-supernodes={count}"')
 
 

@@ -128,6 +128,7 @@ def show(
 
     if part not in ("test", "validation"):
         raise AdafedError(f"--part is {part!r}; it must be test or validation")
+    directories = _without_repeats(directories)
     alone = len(directories) == 1
     usual = tuple(METRICS) if alone and form is not Form.table else USUAL
     chosen = usual if columns is None else measures_from(columns)
@@ -140,6 +141,18 @@ def show(
     print_table(comparison(title, list(zip(names, found, strict=True)), chosen, tail=tail), form)
     if alone and worst and form is Form.table:
         print_table(worst_clients(directories[0], worst, part), form)
+
+
+def _without_repeats(directories: Sequence[Path]) -> list[Path]:
+    """A run that is named twice, however it is spelled, is no second seed."""
+    kept: dict[Path, Path] = {}
+    for directory in directories:
+        place = directory.resolve()
+        if place in kept:
+            errors.print(f"{directory} repeats {kept[place]} and is left out", soft_wrap=True)
+        else:
+            kept[place] = directory
+    return list(kept.values())
 
 
 def _train(config: Config, directory: Path, quiet: bool) -> None:
@@ -158,22 +171,33 @@ def _train(config: Config, directory: Path, quiet: bool) -> None:
                 break
         last = simulation.state.round
     if last < config.rounds:
-        errors.print(f"stopped after round {last}; go on with: adafed resume {quote(str(directory))}", style="yellow")
-        raise typer.Exit(130)
+        raise _interrupted(last, f"adafed resume {quote(str(directory))}")
 
 
 def _train_on_flower(config: Config, directory: Path, nodes: int | None, quiet: bool) -> None:
-    """The same on Flower's simulation engine. Killed or interrupted, --continue goes on after the last saved round."""
+    """The same on Flower's simulation engine."""
     from adafed.flower import need_flower
-    from adafed.report.progress import Display
 
     need_flower()
     from adafed.engines.flower.ray import simulate_on_ray
 
     name = f"{config.label}, seed {config.seed}"
-    with Display(errors, quiet=quiet) as display:
-        simulate_on_ray(config, directory, nodes=nodes,
-                        watch=lambda record: display.show(name, config.rounds, record.round, record))  # fmt: skip
+    with Progress(quiet) as (display, stopped):
+        last = simulate_on_ray(
+            config,
+            directory,
+            nodes=nodes,
+            watch=lambda record: display.show(name, config.rounds, record.round, record),
+            stopped=lambda: bool(stopped),
+        )
+    if last < config.rounds:
+        given = "" if nodes is None else f" --nodes {nodes}"
+        raise _interrupted(last, f"adafed resume {quote(str(directory))}{given}")
+
+
+def _interrupted(last: int, go_on: str) -> typer.Exit:
+    errors.print(f"stopped after round {last}; go on with: {go_on}", style="yellow")
+    return typer.Exit(130)
 
 
 def _finished(config: Config, directory: Path, columns: Sequence[str], no_report: bool) -> None:

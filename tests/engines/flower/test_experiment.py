@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterable
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import psutil
@@ -19,6 +22,7 @@ from pretend import PretendGrid
 from adafed import AdafedError, Config, config_from, simulate
 from adafed.config.merging import merged
 from adafed.engines.flower.experiment import experiment_client, run_experiment
+from adafed.engines.flower.ray import _let_go
 from adafed.engines.local.simulate import Simulation
 from adafed.rounds.records import RoundRecord
 from adafed.runs.store import Store
@@ -407,6 +411,58 @@ def test_flowers_simulation_engine_gives_the_same_bits(tmp_path: Path) -> None:
     simulated(config, tmp_path / "here")
     models = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("here", "there")]
     assert models[0] == models[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("presses", [1, 2])
+def test_ctrl_c_ends_a_run_on_ray(presses: int, tmp_path: Path, patience: float) -> None:
+    """As a terminal sends it, to Ray's processes too. Once: after the round; twice: at once, or when it has ended."""
+    file = tmp_path / "experiment.toml"
+    file.write_text(experiment(rounds=100000, run={"workers": 1}).to_toml())
+    command = [sys.executable, "-m", "adafed", "run", str(file), "--engine", "flower", "--nodes", "2", "--out", "here"]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
+    process = subprocess.Popen(
+        command, stderr=subprocess.PIPE, env=environment, cwd=tmp_path, text=True, start_new_session=True
+    )
+    try:
+        wait_for(lambda: any((tmp_path / "here" / "checkpoints").glob("round-*")), "a round", patience)
+        for _ in range(presses):
+            os.killpg(process.pid, signal.SIGINT)
+            time.sleep(0.2)  # two at once would be one
+        _, told = process.communicate(timeout=patience)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 130
+    assert "Traceback" not in told
+    assert presses == 2 or "go on with: adafed resume here --nodes 2" in told
+    wait_for(lambda: not [one for one in psutil.process_iter() if _of(one, str(tmp_path))], "Ray to end", 60.0)
+
+
+def test_a_run_that_is_asked_to_stop_ends_after_its_round_and_goes_on_to_the_same_bits(tmp_path: Path) -> None:
+    config = experiment(rounds=3)
+    assert on_flower(config, tmp_path / "run", stopped=lambda: True).round == 1
+    assert not (tmp_path / "run" / "model.safetensors").exists()
+    assert on_flower(config, tmp_path / "run", stopped=lambda: False).round == 3
+    assert torch.equal(on_flower(config, tmp_path / "run").parameters, simulated(config).parameters)
+    assert on_flower(config.changed(rounds=1), tmp_path / "one", stopped=lambda: True).round == 1
+    assert (tmp_path / "one" / "model.safetensors").exists()
+
+
+def test_nobody_waits_for_nodes_or_replies_once_the_simulation_is_over() -> None:
+    class Waiting(PretendGrid):
+        def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+            return []
+
+    grid, over = Waiting(experiment_client(experiment()), 1), Event()
+    _let_go(grid, over)
+    assert grid.pull_messages([]) == []
+    assert grid.get_node_ids() == list(grid.parts)
+    over.set()
+    with pytest.raises(AdafedError, match="over"):
+        grid.pull_messages([])
+    with pytest.raises(AdafedError, match="over"):
+        grid.get_node_ids()
 
 
 def _of(process: psutil.Process, folder: str) -> bool:

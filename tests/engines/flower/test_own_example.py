@@ -17,6 +17,7 @@ import adafed
 from adafed.cli import app
 from adafed.client_rules import client_rule
 from adafed.engines.flower.experiment import experiment_client, run_experiment
+from adafed.engines.flower.new import copy_own
 from adafed.engines.flower.replies import told_of
 from adafed.engines.local.simulate import Simulation
 from adafed.testing import check_client_rule, check_rule
@@ -54,6 +55,36 @@ def test_the_command_line_runs_it_and_shows_its_metric(here: Path) -> None:
     assert found.exit_code == 0, found.output
     assert "best - worst" in found.output
     assert "mine:ByLoss(power=2.0) + mine:Drifting(lean=0.2)" in found.output
+
+
+def test_a_new_app_has_the_modules_that_its_experiment_names(here: Path) -> None:
+    (here / "beside.py").write_text("")
+    (here / "imported.py").write_text("LEAN = 0.2\n")
+    (here / "mine.py").write_text((here / "mine.py").read_text() + "\nimport imported\n")
+    found = CliRunner().invoke(app, ["flower", "new", "app", "experiment.toml"])
+    assert found.exit_code == 0, found.output
+    assert {file.name for file in (here / "app").glob("*.py")} == {"mine.py", "imported.py"}
+    assert (here / "app" / "mine.py").read_bytes() == (here / "mine.py").read_bytes()
+    assert "copied imported.py, mine.py into it" in found.output
+
+
+def test_a_new_app_says_what_has_to_be_installed(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = adafed.load_config("experiment.toml")
+    assert copy_own(here / "app", adafed.config_from({"rounds": 1})) == ([], [])
+    (here / "elsewhere" / "app").mkdir(parents=True)
+    monkeypatch.chdir(here / "elsewhere")
+    assert copy_own(here / "elsewhere" / "app", config) == ([], ["mine"])
+    assert not list((here / "elsewhere" / "app").iterdir())
+
+
+def test_a_new_app_has_whole_packages(here: Path) -> None:
+    config = adafed.load_config("experiment.toml")
+    (here / "mine" / "__pycache__").mkdir(parents=True)
+    for name in ("__init__.py", "part.py"):
+        (here / "mine" / name).write_text("")
+    (here / "app").mkdir()
+    assert copy_own(here / "app", config) == (["mine/"], [])
+    assert {file.name for file in (here / "app" / "mine").iterdir()} == {"__init__.py", "part.py"}
 
 
 def test_its_rules_keep_the_contracts(here: Path) -> None:

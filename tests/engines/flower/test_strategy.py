@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ import pytest
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.serverapp.strategy import Result, Strategy
+from flwr.serverapp.strategy import FedAdam, FedAvg, FedAvgM, FedProx, QFedAvg, Result, Strategy
 from pretend import PretendGrid
 
 import adafed
@@ -154,6 +156,29 @@ def test_mistakes_are_told_before_anybody_trains(given: dict[str, Any], told: st
         FairStrategy(**given)
 
 
+@pytest.mark.parametrize("theirs", [FedAvg, FedAvgM, FedAdam, FedProx, QFedAvg])
+def test_what_flowers_strategies_take_is_taken_or_told_what_to_use_instead(theirs: Callable[..., Strategy]) -> None:
+    given: dict[str, Any] = dict.fromkeys(signature(theirs).parameters)
+    taken = signature(FairStrategy).parameters
+    refused = [key for key in given if key not in taken]
+    assert "fraction_evaluate" in refused
+    with pytest.raises(AdafedError) as raised:
+        FairStrategy(**{key: given[key] for key in refused})
+    told = str(raised.value).splitlines()
+    assert [one.partition(";")[0] for one in told] == [f"FairStrategy has no {key}" for key in refused]
+    assert all("; leave it out" in one or "; give" in one for one in told)
+    instead = {name for one in told for name in re.findall(r"\w+_\w+", one.partition("; ")[2])}
+    assert not instead & set(refused)
+
+
+def test_an_argument_that_is_written_wrongly_is_guessed() -> None:
+    wrong: dict[str, Any] = {"evaluate_evry": 1}
+    with pytest.raises(AdafedError, match=r"^FairStrategy has no evaluate_evry; did you mean evaluate_every\?$"):
+        FairStrategy(**wrong)
+    with pytest.raises(AdafedError, match=r"^FairStrategy has no x; it takes 'rule', .*, 'server_step'$"):
+        FairStrategy(x=1)  # type: ignore[arg-type]
+
+
 def test_it_also_works_in_flowers_own_loop() -> None:
     strategy, grid = FairStrategy("fedavg"), PretendGrid(APP, NODES)
     theirs = Strategy.start(strategy, grid, first(), num_rounds=2)
@@ -216,6 +241,27 @@ def test_a_count_of_test_samples_that_is_none_costs_the_client_its_part(
         result, _ = run(FairStrategy("fedavg"), app=fair_client(lying, train, measure))
     assert len(result.evaluate_metrics_clientapp[1]["accuracies"]) == NODES - 1
     assert "client 1 left out: sample count is" in caplog.text
+
+
+@pytest.mark.parametrize("lacks", ["accuracy", "num-examples"])
+def test_an_evaluation_under_other_names_is_told_with_what_it_holds(
+    lacks: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = ClientApp()
+    app.train()(lambda message, context: APP(message, context))
+    told = {"num-examples": 10, "accuracy": 0.5, "eval_loss": 1.0, "eval_acc": 0.5}
+
+    @app.evaluate()
+    def own(message: Message, context: Context) -> Message:
+        metrics = MetricRecord({key: value for key, value in told.items() if key != lacks})
+        return Message(RecordDict({"metrics": metrics}), reply_to=message)
+
+    with caplog.at_level(logging.WARNING):
+        result, _ = run(FairStrategy("adafed"), app=app)
+    assert not result.evaluate_metrics_clientapp
+    held = ", ".join(sorted(told.keys() - {lacks}))
+    wanted = f'left out: the reply to evaluate has no "{lacks}"; it has {held}'
+    assert len([one for one in caplog.messages if one.endswith(wanted)]) == NODES
 
 
 @pytest.mark.parametrize(("key", "value"), [("steps", float("nan")), ("steps", float("inf")), ("accuracy", 1e308)])
@@ -433,7 +479,7 @@ FAULTS: dict[str, tuple[Callable[[Message], Message | None], str]] = {
     "another client's id": (metric("client-id", 3), "which node"),
     "an id nobody knows": (metric("client-id", 99), "was not asked"),
     "an id that is no number of a client": (metric("client-id", -1), "not a whole number"),
-    "no loss": (lambda reply: _without_loss(reply), "metrics have no loss"),
+    "no loss": (lambda reply: _without_loss(reply), 'the reply to train has no "loss"; it has accuracy, client-id,'),
 }
 
 

@@ -105,11 +105,13 @@ def run_experiment(
     timeout: float = 3600.0,
     evaluate_every: int | None = None,
     watch: Callable[[RoundRecord], None] | None = None,
+    stopped: Callable[[], bool] = bool,
 ) -> ServerState:
     """The server's side of the experiment, from where the run directory stands to its last round.
 
     The run begins once `nodes` nodes are connected, by default one for each client. An evaluation is another phase of a
-    round: `evaluate_every` has the last word on how many there are (0: one, after the last round; -1: none).
+    round: `evaluate_every` has the last word on how many there are (0: one, after the last round; -1: none). Once
+    `stopped` says so, the round under way is the last one; by default it never does.
     """
     if config.parts.lies:
         raise AdafedError("[attack] is the simulator's alone, and these clients are real; leave it out on Flower")
@@ -131,7 +133,10 @@ def run_experiment(
             _tell(record, config.rounds)
             if watch is not None:
                 watch(record)
-        kept.finish(station.model, loop.state)
+            if stopped() and record.round < config.rounds:  # after the last round there is only the model to write
+                break
+        else:
+            kept.finish(station.model, loop.state)
         return loop.state
     finally:
         kept.close()

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import re
+import sys
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
+from shutil import copy, copytree, ignore_patterns
+from typing import Any
 
 import tomli_w
 
@@ -52,6 +57,8 @@ timeout = 3600.0        # seconds a round waits for its clients
 evaluate-every = 0      # rounds between evaluations of all clients; 0: once, after the last
 """
 
+SPEC = re.compile(r"([A-Za-z_]\w*)(\.\w+)*:[A-Za-z_]\w*(\.\w+)*")  # module:attribute
+
 
 def new_app(folder: str | Path, config: Config, nodes: int) -> Path:
     """The app's folder. Its name becomes the app's, so far as Flower allows."""
@@ -74,3 +81,37 @@ def new_app(folder: str | Path, config: Config, nodes: int) -> Path:
     for file, content in files.items():
         write_whole(file, content.encode())
     return root
+
+
+def copy_own(root: Path, config: Config) -> tuple[list[str], list[str]]:
+    """Copies the user's modules into the app, which is all that nodes have: those in the current directory that the
+    experiment names, and those there that they have imported. Returns their files, and the named modules elsewhere."""
+    here = Path.cwd()
+    named = {found[1] for text in _texts(tomllib.loads(config.to_toml())) if (found := SPEC.fullmatch(text))}
+    named.discard("adafed")
+    copied, elsewhere = [], []
+    for name in sorted(named | ({one for one in sys.modules if one.isidentifier()} - {"adafed"} if named else set())):
+        file, package = here / f"{name}.py", here / name
+        first = package / "__init__.py"  # Python's own order
+        imported = getattr(sys.modules.get(name), "__file__", None)
+        if name not in named and (imported is None or Path(imported).resolve() not in (file, first)):
+            continue
+        with full_disk_in_a_sentence(root):
+            if first.is_file() or (not file.is_file() and package.is_dir()):
+                copytree(package, root / name, ignore=ignore_patterns("__pycache__"))
+                copied.append(f"{name}/")
+            elif file.is_file():
+                copy(file, root)
+                copied.append(file.name)
+            else:
+                elsewhere.append(name)
+    return copied, elsewhere
+
+
+def _texts(content: Any) -> Iterator[str]:
+    """All that are written in a TOML."""
+    if isinstance(content, str):
+        yield content
+    elif isinstance(content, dict | list):
+        for one in content.values() if isinstance(content, dict) else content:
+            yield from _texts(one)

@@ -118,6 +118,12 @@ def numbers_of(metrics: MetricRecord) -> dict[str, float]:
     return {key: float(value) for key, value in metrics.items() if isinstance(value, int | float)}
 
 
+def lacking(asked: str, key: str, numbers: Mapping[str, float]) -> str:
+    """A metric that the reply to `asked` has not, beside those it has: an app of the user's own may call it otherwise.
+    The names are a stranger's, so not all of any number of them."""
+    return f'the reply to {asked} has no "{key}"; it has {", ".join(sorted(numbers))[:200] or "no numbers"}'
+
+
 def told_of(message: Message, suffix: str) -> dict[str, Told]:
     """What a client's rules tell, by rule; nothing where it is not of that form."""
     text = message.content.config_records.get(f"told{suffix}", ConfigRecord()).get("told", "{}")
@@ -152,7 +158,7 @@ def _read(
     numbers = numbers_of(content.metric_records[f"metrics{suffix}"])
     for key in (SAMPLES, *needed):
         if key not in numbers:
-            return client, f"metrics have no {key}"
+            return client, lacking("train", key, numbers)
     lie = limits.lie(client, numbers[SAMPLES])
     if lie is not None:
         return client, lie

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from inspect import signature
 from logging import getLogger
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal, Never, get_args
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord
@@ -23,14 +24,14 @@ from adafed.engines.flower.arrays import Arrays
 from adafed.engines.flower.checkpoint import Keeper, StateKeeper
 from adafed.engines.flower.conversation import Conversation
 from adafed.engines.flower.engine import sensible
-from adafed.engines.flower.given import above_zero, optimizer_of, rule_of, schedule_of, whole
-from adafed.engines.flower.replies import SAMPLES
+from adafed.engines.flower.given import above_zero, nothing_else, optimizer_of, rule_of, schedule_of, whole
+from adafed.engines.flower.replies import SAMPLES, lacking
 from adafed.engines.flower.reporting import diagnostics, fairness_metrics
 from adafed.engines.flower.trying import AT_ONCE, telling
 from adafed.errors import AdafedError
 from adafed.registry import one_of
 from adafed.rounds.cohort import NO_LOSSES, Cohort, Sampler
-from adafed.rounds.records import Evaluation, RoundRecord
+from adafed.rounds.records import Evaluation, RoundRecord, Scores
 from adafed.rounds.replies import ACCURACY, LOSS, LOSSES
 from adafed.rounds.round import ServerHalf
 from adafed.rounds.safe import Trying
@@ -77,9 +78,10 @@ class FairStrategy(Strategy):
             there is a wide bound against accidents alone.
         server_step: "rate", or "safe": a step is as long as leaves no client of the round worse off, and `server_lr` is
             the first one tried; one more phase a round.
+        **other: Nothing: what other strategies take and this one does not is refused, and told what to use instead.
 
     Raises:
-        AdafedError: For an unknown name or a value out of its range.
+        AdafedError: For an unknown name or argument, or a value out of its range.
     """
 
     def __init__(
@@ -101,7 +103,9 @@ class FairStrategy(Strategy):
         checkpoint: str | Path | Keeper | None = None,
         guards: Sequence[Guard | str] | str = UNASKED,
         server_step: StepKind = "rate",
+        **other: Never,
     ) -> None:
+        nothing_else(other, [*signature(FairStrategy).parameters][:-1])
         one_of("loss", loss, tuple(LOSSES))
         one_of("server_step", server_step, get_args(StepKind))
         above_zero("server_lr", server_lr)
@@ -278,10 +282,13 @@ class FairStrategy(Strategy):
 
     def _evaluated(self) -> Evaluation | None:
         """The last evaluation's numbers, client by client."""
-        found = [
-            sensible(client, str(client), *(numbers.get(key) for key in (SAMPLES, LOSS, ACCURACY)))
-            for client, numbers in self.evaluation.items()
-        ]
+        found: list[Scores | None] = []
+        for client, numbers in self.evaluation.items():
+            lacks = [key for key in (SAMPLES, ACCURACY) if key not in numbers]
+            if lacks and numbers.get(SAMPLES) != 0:  # without samples there is nothing to measure
+                log.warning("evaluation: client %d left out: %s", client, lacking("evaluate", lacks[0], numbers))
+                continue
+            found.append(sensible(client, str(client), *(numbers.get(key) for key in (SAMPLES, LOSS, ACCURACY))))
         scores = tuple((str(score.client), score) for score in found if score is not None)
         return Evaluation("test", False, scores) if any(score.samples for _, score in scores) else None
 
