@@ -224,7 +224,7 @@ def test_the_worst_served_clients_are_named_with_what_they_have(tmp_path: Path) 
 
 def test_clients_of_other_seeds_are_other_clients(tmp_path: Path) -> None:
     study = made_up_study(tmp_path / "dealt", {"FedAvg": 0.4})
-    assert " Served worst with seed 0: client a: " in sentences(gathered([study]))[0]
+    assert "Served worst" not in sentences(gathered([study]))[0]
     study = made_up_study(tmp_path / "fixed", {"FedAvg": 0.4}, checksum="f" * 64)
     assert " Served worst: client a: " in sentences(gathered([study]))[0]
 

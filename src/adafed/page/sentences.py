@@ -103,12 +103,13 @@ def worst_off(report: Report, method: str) -> str | None:
 
 
 def _by_name(report: Report, runs: Sequence[Run]) -> str:
-    """The worst-served clients. Only where the seeds have the same ones is that the mean over seeds."""
+    """The worst-served clients, where the seeds have the same ones: a seed's own would stand beside means over all."""
     same = next(iter(federations(runs).values()), [])
-    if not same or same[0].clients is None:
+    if len(same) < len(runs) or same[0].clients is None:
         return ""
     clients = same[0].clients
-    same = [run for run in same if run.clients is not None and run.clients.ids == clients.ids]
+    if any(run.clients is None or run.clients.ids != clients.ids for run in same):
+        return ""
     accuracies = np.mean([run.client_accuracies(report.tail) for run in same], axis=0)
     order = [k for k in np.argsort(accuracies, kind="stable").tolist() if np.isfinite(accuracies[k])]
     if len(order) < 2 or any(len(clients.ids[k]) > SHORT for k in order[:NAMED]):
@@ -117,9 +118,7 @@ def _by_name(report: Report, runs: Sequence[Run]) -> str:
         f"{_client(clients.ids[k])}: {percent(float(accuracies[k]))}{_holds(clients, k)}"
         for k in order[: min(NAMED, len(order) - 1)]
     ]
-    seeds = ", ".join(str(run.seed) for run in same)
-    where = "" if len(same) == len(runs) else f" with seed{'' if len(same) == 1 else 's'} {seeds}"
-    return f" Served worst{where}: {'; '.join(told)}."
+    return f" Served worst: {'; '.join(told)}."
 
 
 def _client(name: str) -> str:
