@@ -54,17 +54,20 @@ def _line(axes: Axes, name: str, series: Mapping[str, Any], look: Mapping[str, A
 
 
 def _sorted(axes: Axes, report: Report, _: Sequence[Mapping[str, Any]], looks: Mapping[str, Any]) -> bool:
-    drawn = False
+    drawn, lowest = False, 100.0
     for method, runs in report.methods.items():
         whole = [run for run in runs if run.clients is not None]
         if not whole:
             continue
         shares, lines = sorted_accuracies(whole, report.tail)
+        if not lines.size:
+            continue
         band = {"low": lines.min(axis=0), "high": lines.max(axis=0)} if len(lines) > 1 else {}
         _line(axes, method, {"x": shares, "y": lines.mean(axis=0), **band}, looks[method])
-        drawn = True
+        drawn, lowest = True, min(lowest, float(lines.min()))
     axes.axvspan(0, 10, color="0.9", zorder=0)
-    axes.set(xlim=(0, 100), ylim=(0, 101), xlabel="clients from the worst served on, %", ylabel="test accuracy, %")
+    floor = max(0, 10 * int((lowest - 1) // 10))  # as on the page
+    axes.set(xlim=(0, 100), ylim=(floor, 101), xlabel="clients from the worst served on, %", ylabel="test accuracy, %")
     return drawn
 
 

@@ -95,6 +95,12 @@ function curves(key, up, template, more = {}) {
   });
 }
 
+/** Where the axis of accuracies begins: at the tens below the lowest, so that the differences have the picture. */
+function floor(methods) {
+  const lowest = Math.min(100, ...methods.flatMap((method) => method.sorted?.low ?? method.sorted?.y ?? []));
+  return Math.max(0, 10 * Math.floor((lowest - 1) / 10));
+}
+
 const PICTURES = {
   sorted() {
     const c = colours();
@@ -102,7 +108,7 @@ const PICTURES = {
       data: visible().flatMap((method) => (method.sorted ? line(method, method.sorted, "%{y:.1f} %") : [])),
       layout: frame("clients from the worst served on, %", "test accuracy, %", {
         xaxis: { range: [0, 100], hoverformat: ".0f" },
-        yaxis: { range: [0, 101] },
+        yaxis: { range: [floor(visible()), 101] },
         shapes: [
           {
             type: "rect",
