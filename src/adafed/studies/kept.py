@@ -117,9 +117,13 @@ def save(kept: Kept, path: Path) -> None:
     head = {"format": FORMAT, "title": kept.title, "columns": kept.columns, "told": kept.told}
     lines = [json.dumps(_packed(run)) for run in kept.runs]
     text = json.dumps(head)[:-1] + ', "runs": [\n' + ",\n".join(lines) + "\n]}\n"
+    _make_folder_of(path)
+    write_whole(path, text.encode())
+
+
+def _make_folder_of(path: Path) -> None:
     with full_disk_in_a_sentence(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, text.encode())
 
 
 def load(path: str | Path) -> Kept:
@@ -152,8 +156,7 @@ def gathered(title: str, columns: Sequence[str], runs: Sequence[Run], told: Mapp
 
 def keep(new: Kept, path: Path) -> None:
     """Write, or add to what is kept there already; of two commands that end at once, the second adds to the first's."""
-    with full_disk_in_a_sentence(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+    _make_folder_of(path)
     with alone(path.with_name(f".{path.name}.lock")):
         old = kept_for(path, new.title, new.told)
         if old is not None:
@@ -164,8 +167,8 @@ def keep(new: Kept, path: Path) -> None:
 
 def kept_for(path: Path, title: str, told: Mapping[str, Any]) -> Kept | None:
     """What a file keeps of this study; None where there is no file. Worth asking before hours of runs."""
+    _make_folder_of(path)
     with full_disk_in_a_sentence(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
         if not path.exists():
             return None
     old = load(path)
